@@ -59,4 +59,5 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        # One dtype for both: under autocast x may be bf16, and torch is slow where they differ.
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)

@@ -9,7 +9,9 @@ from jaxtyping import install_import_hook
 # Before anything imports gptedu: from here on, every annotated shape in it is checked when called.
 # The configs check themselves, with words for the reader.
 PACKAGE = Path(__file__).parents[1] / "gptedu"
-CHECKED = [f"gptedu.{path.stem}" for path in PACKAGE.iterdir() if path.stem not in ("__init__", "config")]
+CHECKED = [
+    f"gptedu.{path.stem}" for path in PACKAGE.iterdir() if path.stem not in ("__init__", "config")
+]
 install_import_hook(CHECKED, "beartype.beartype")
 
 import numpy  # noqa: E402

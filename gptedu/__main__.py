@@ -1,0 +1,209 @@
+"""The package from the command line: train a model, let it write, count its parameters.
+
+    python -m gptedu train --preset shakespeare-mini --corpus tiny-shakespeare --out runs/mine
+    python -m gptedu sample --model runs/mine
+    python -m gptedu count --all
+
+Chapters 8 to 10. The same command again goes on with a training that was stopped.
+"""
+
+import argparse
+import ast
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from gptedu.checkpoint import load, save
+from gptedu.config import PRESETS, TRAIN_PRESETS, GPTConfig, TrainConfig
+from gptedu.corpus import pocket_plays, tiny_shakespeare
+from gptedu.generation import generate
+from gptedu.model import GPT
+from gptedu.parameters import count_parameters
+from gptedu.tokenizer import BPETokenizer, CharTokenizer
+from gptedu.training import train
+
+CORPORA = {
+    "tiny-shakespeare": tiny_shakespeare,
+    "pocket-plays": lambda: pocket_plays.sample(1_000_000, seed=0),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 2 cannot be done as asked, 130 Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (ValueError, OSError) as error:
+        print(f"gptedu: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ngptedu: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train on a corpus; the folder `--out` gets checkpoints and, at the end, the model."""
+    text = _corpus(options.corpus)
+    tokenizer = CharTokenizer(text)
+    model_words, train_words = _words(options.set)
+    recipe = options.recipe or (options.preset if options.preset in TRAIN_PRESETS else None)
+    out = Path(options.out or f"runs/{options.preset}")
+    config = _recipe(recipe, **train_words, out=out)
+    if config.save_every is None:
+        config = _recipe(recipe, **train_words, out=out, save_every=config.eval_every)
+    torch.manual_seed(config.seed)
+    words = {"vocab_size": tokenizer.vocab_size} | model_words
+    model = GPT(GPTConfig.preset(options.preset, **words))
+    _train(model, tokenizer.encode(text), config)
+    print(f"saved {save(out, model, tokenizer)}; it writes:\n")
+    print(_write(model, tokenizer, "\n", 200, torch.Generator().manual_seed(config.seed)))
+
+
+def sample_command(options: argparse.Namespace) -> None:
+    """Let a model go on from the prompt."""
+    model, tokenizer = load(options.model)
+    generator = None if options.seed is None else torch.Generator().manual_seed(options.seed)
+    settings = {word: getattr(options, word) for word in ("temperature", "top_k", "top_p")}
+    print(_write(model, tokenizer, options.prompt, options.length, generator, **settings))
+
+
+def count_command(options: argparse.Namespace) -> None:
+    """The parameters of one preset by component, or the totals of all."""
+    if options.all:
+        for name, config in PRESETS.items():
+            print(f"{name:<18}{count_parameters(config).total:>18,}")
+    else:
+        print(count_parameters(GPTConfig.preset(options.preset)))
+
+
+def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
+    """Run to the end behind a progress bar. The first Ctrl-C waits for the step, the second not."""
+    run = train(model, ids, config)
+    asked: list[bool] = []
+
+    def interrupt(*_: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with tqdm(total=config.steps, unit="step", smoothing=0.05) as bar:
+            for record in run:
+                bar.update(record.step - bar.n)
+                bar.set_postfix_str(f"loss {record.loss:.3f}", refresh=False)
+                if record.val_loss is not None:
+                    bar.write(f"step {record.step:>6}   validation loss {record.val_loss:.4f}")
+                if asked:
+                    run.throw(KeyboardInterrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _write(
+    model: GPT,
+    tokenizer: CharTokenizer | BPETokenizer,
+    prompt: str,
+    length: int,
+    generator: torch.Generator | None,
+    **settings: Any,
+) -> str:
+    ids = torch.tensor([tokenizer.encode(prompt)])
+    return tokenizer.decode(list(generate(model, ids, length, generator=generator, **settings)))
+
+
+def _corpus(name: str) -> str:
+    if name in CORPORA:
+        return CORPORA[name]()
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"--corpus {name} is neither {' nor '.join(CORPORA)}, nor a UTF-8 text file ({error})"
+        ) from error
+
+
+def _recipe(name: str | None, **words: Any) -> TrainConfig:
+    return TrainConfig.preset(name, **words) if name else TrainConfig(**words)
+
+
+def _words(settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """WORD=VALUE pairs, sorted into those of the model and those of the training."""
+    known = [{field.name for field in fields(kind)} for kind in (GPTConfig, TrainConfig)]
+    found: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for setting in settings:
+        word, equals, value = setting.partition("=")
+        owner = next((i for i, words in enumerate(known) if word in words and equals), None)
+        if owner is None:
+            raise ValueError(
+                f"--set {setting}: give WORD=VALUE, the word one of the model's "
+                f"({', '.join(sorted(known[0]))}) or the training's ({', '.join(sorted(known[1]))})"
+            )
+        found[owner][word] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    """Numbers, True, False, None and tuples as Python reads them; the rest is a string."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m gptedu", description="Inside a GPT")
+    commands = parser.add_subparsers(required=True, metavar="train | sample | count")
+
+    sub = commands.add_parser(
+        "train", help="train a model on a text", description=train_command.__doc__
+    )
+    sub.add_argument(
+        "--preset", default="shakespeare-mini", help="the model: a name of `count --all`"
+    )
+    sub.add_argument("--recipe", help=f"the training: {', '.join(TRAIN_PRESETS)} (as the model)")
+    sub.add_argument(
+        "--corpus", default="tiny-shakespeare", help=f"{', '.join(CORPORA)}, or a file"
+    )
+    sub.add_argument("--out", help="folder for checkpoints and the model (runs/PRESET)")
+    sub.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WORD=VALUE",
+        help="change words of GPTConfig or TrainConfig: --set steps=300 d_model=96",
+    )
+    sub.set_defaults(run=train_command)
+
+    sub = commands.add_parser(
+        "sample", help="let a model write", description=sample_command.__doc__
+    )
+    sub.add_argument(
+        "--model", default="shakespeare-mini", help="a file, a folder, or a shipped name"
+    )
+    sub.add_argument("--prompt", default="\n", help="what it goes on from (a newline)")
+    sub.add_argument("--length", type=int, default=400, help="tokens to write (400)")
+    sub.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (1)")
+    sub.add_argument("--top-k", type=int, help="only the k likeliest tokens")
+    sub.add_argument("--top-p", type=float, help="only the likeliest tokens that make up p")
+    sub.add_argument("--seed", type=int, help="the same seed, the same text")
+    sub.set_defaults(run=sample_command)
+
+    sub = commands.add_parser("count", help="count parameters", description=count_command.__doc__)
+    choice = sub.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--preset", help="one model, by component")
+    choice.add_argument("--all", action="store_true", help="the totals of all presets")
+    sub.set_defaults(run=count_command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
