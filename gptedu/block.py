@@ -22,8 +22,8 @@ from gptedu.norm import LayerNorm, RMSNorm
 def make_norm(config: GPTConfig) -> LayerNorm | RMSNorm:
     """The config's normalisation, of width C."""
     if config.norm == "rmsnorm":
-        return RMSNorm(config.d_model)
-    return LayerNorm(config.d_model, bias=config.norm_bias)
+        return RMSNorm(config.d_model, config.norm_eps)
+    return LayerNorm(config.d_model, bias=config.norm_bias, eps=config.norm_eps)
 
 
 class Block(nn.Module):

@@ -80,6 +80,7 @@ class GPTConfig:
         position: "learned", "sinusoidal", "rope" or "none".
         rope_base: base of the rotary frequencies.
         norm: "layernorm" or "rmsnorm".
+        norm_eps: what a norm adds to the variance, so that it never divides by 0.
         norm_position: "pre" (with a final norm) or "post" (without).
         mlp: "relu", "gelu", "relu2" (squared ReLU), "swiglu" or "geglu".
         qk_norm: RMSNorm on each query and key head.
@@ -104,6 +105,7 @@ class GPTConfig:
     position: str = "learned"
     rope_base: float = 10000.0
     norm: str = "layernorm"
+    norm_eps: float = 1e-5
     norm_position: str = "pre"
     mlp: str = "gelu"
     qk_norm: bool = False
@@ -133,6 +135,7 @@ class GPTConfig:
             _check_whole(self, ("window",), 1)
         _check_range(self, "dropout", 0.0, 1.0)
         _check_range(self, "rope_base", 1.0, float("inf"))
+        _check_range(self, "norm_eps", 0.0, 1.0)
         _require(
             self.n_head % self.n_kv_head == 0,
             f"n_kv_head={self.n_kv_head} does not divide n_head={self.n_head}",
@@ -341,6 +344,7 @@ _MODELS: dict[str, dict[str, Any]] = {
         d_ff=4864,
         tie_embeddings=True,
         qkv_bias=True,
+        norm_eps=1e-6,
         **_LLAMA | {"vocab_size": 151936, "context_length": 32768, "rope_base": 1000000.0},
     ),
     # Gemma team 2024

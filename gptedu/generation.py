@@ -50,7 +50,7 @@ def generate(
         ids: the prompt, int64, at least one token. Of a prompt longer than the context the model
             sees the right end only, see `window_start`.
         max_new_tokens: how many to yield.
-        temperature: under 1 bolder, above 1 more random, 0 greedy.
+        temperature: 0 is greedy, under 1 surer, above 1 more random.
         top_k: draw among the k most likely only.
         top_p: draw among the fewest that together reach the probability p.
         generator: source of randomness, for a text that can be repeated (None: torch's global one).

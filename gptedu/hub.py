@@ -23,7 +23,6 @@ from torch import Tensor
 
 from gptedu.config import GPTConfig
 from gptedu.model import GPT
-from gptedu.norm import LayerNorm, RMSNorm
 
 BUFFERS = re.compile(r"\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$")  # of older files
 
@@ -38,7 +37,6 @@ class Family:
     words: str  # theirs=ours
     fixed: dict[str, Any]  # our words for what the design takes for granted
     needs: dict[str, Any]  # their words that must be absent or have this value
-    eps: str
 
     def lines(self, n_layer: int) -> Iterator[tuple[str, list[str]]]:
         """The table of weights, layer by layer: their tensor, and what it holds of ours."""
@@ -72,7 +70,7 @@ GPT2 = Family(
     transposed=("c_attn.weight", "c_proj.weight", "c_fc.weight"),
     words="""
         vocab_size=vocab_size n_positions=context_length n_layer=n_layer n_head=n_head
-        n_embd=d_model n_inner=d_ff resid_pdrop=dropout
+        n_embd=d_model n_inner=d_ff resid_pdrop=dropout layer_norm_epsilon=norm_eps
     """,
     fixed={"position": "learned", "norm": "layernorm", "mlp": "gelu", "tie_embeddings": True},
     needs={
@@ -81,7 +79,6 @@ GPT2 = Family(
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
     },
-    eps="layer_norm_epsilon",
 )
 
 LLAMA = Family(
@@ -107,7 +104,7 @@ LLAMA = Family(
         vocab_size=vocab_size max_position_embeddings=context_length num_hidden_layers=n_layer
         num_attention_heads=n_head num_key_value_heads=n_kv_head head_dim=head_dim
         hidden_size=d_model intermediate_size=d_ff rope_theta=rope_base
-        tie_word_embeddings=tie_embeddings
+        tie_word_embeddings=tie_embeddings rms_norm_eps=norm_eps
     """,
     fixed={"position": "rope", "norm": "rmsnorm", "mlp": "swiglu", "bias": False},
     needs={
@@ -118,7 +115,6 @@ LLAMA = Family(
         "rope_type": "default",
         "rope_scaling": None,
     },
-    eps="rms_norm_eps",
 )
 
 FAMILIES = {
@@ -151,7 +147,7 @@ def config_to_hub(config: GPTConfig) -> dict[str, Any]:
     """The content of a config.json, of the first family that can say all of `config`."""
     for kind, family in FAMILIES.items():
         words = {their: getattr(config, our) for their, our in family.pairs.items()}
-        words |= {"model_type": kind, family.eps: 1e-5} | family.needs
+        words |= {"model_type": kind} | family.needs
         no_matter = {word: getattr(config, word) for word in ("init", "dropout", "rope_base")}
         with suppress(ValueError):  # not even a config
             if replace(config_from_hub(words), **no_matter) == config:
@@ -162,13 +158,12 @@ def config_to_hub(config: GPTConfig) -> dict[str, Any]:
     )
 
 
-def from_hub(tensors: dict[str, Tensor], config: GPTConfig, eps: float = 1e-5) -> GPT:
+def from_hub(tensors: dict[str, Tensor], config: GPTConfig) -> GPT:
     """A GPT with the weights of a GPT-2- or Llama-like checkpoint, in fp32, ready to read.
 
     Args:
         tensors: the checkpoint's tensors by name.
         config: its config, for instance from `config_from_hub`.
-        eps: of the norms; ours is 1e-5, some checkpoints have 1e-6.
 
     Raises ValueError for a tensor that is unknown, missing, or of another shape.
     """
@@ -189,9 +184,6 @@ def from_hub(tensors: dict[str, Tensor], config: GPTConfig, eps: float = 1e-5) -
         model.load_state_dict(ours)
     except RuntimeError as error:
         raise ValueError(f"the weights do not fit the config: {error}") from error
-    for module in model.modules():
-        if isinstance(module, LayerNorm | RMSNorm):
-            module.eps = eps
     return model.eval()
 
 
@@ -222,8 +214,7 @@ def load_pretrained(path_or_repo: str | Path) -> GPT:
     shards = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
     files = set(shards.get("weight_map", {"": "model.safetensors"}).values())
     tensors = {k: t for file in files for k, t in load_file(_found(folder / file)).items()}
-    config = config_from_hub(words)
-    return from_hub(tensors, config, words.get(FAMILIES[words["model_type"]].eps, 1e-5))
+    return from_hub(tensors, config_from_hub(words))
 
 
 def _found(file: Path) -> Path:

@@ -91,8 +91,8 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(C, K * D, bias=config.qkv_bias)
         self.value = nn.Linear(C, K * D, bias=config.qkv_bias)
         self.output = nn.Linear(H * D, C, bias=config.bias)
-        self.query_norm = RMSNorm(D) if config.qk_norm else nn.Identity()
-        self.key_norm = RMSNorm(D) if config.qk_norm else nn.Identity()
+        self.query_norm = RMSNorm(D, config.norm_eps) if config.qk_norm else nn.Identity()
+        self.key_norm = RMSNorm(D, config.norm_eps) if config.qk_norm else nn.Identity()
         rope = config.position == "rope"
         self.rotary = Rotary(config.context_length, D, config.rope_base) if rope else None
         self.explicit = ExplicitAttention(config.dropout, config.window)

@@ -168,8 +168,6 @@ def _frame(
     for axis, labels, n in ((ax.xaxis, columns, n_columns), (ax.yaxis, rows, n_rows)):
         if labels is not None:
             axis.set_ticks(range(n), [visible(label) for label in labels])
-            for text in axis.get_ticklabels():
-                text.set_fontfamily("DejaVu Sans Mono")
         elif n <= 12:
             axis.set_ticks(range(n))
         axis.set_tick_params(length=0)
