@@ -25,6 +25,7 @@ from gptedu.corpus import pocket_plays, tiny_shakespeare
 from gptedu.generation import generate
 from gptedu.model import GPT
 from gptedu.parameters import count_parameters
+from gptedu.seeds import untrained
 from gptedu.tokenizer import BPETokenizer, CharTokenizer
 from gptedu.training import train
 
@@ -58,9 +59,8 @@ def train_command(options: argparse.Namespace) -> None:
     config = _recipe(recipe, **train_words, out=out)
     if config.save_every is None:
         config = _recipe(recipe, **train_words, out=out, save_every=config.eval_every)
-    torch.manual_seed(config.seed)
     words = {"vocab_size": tokenizer.vocab_size} | model_words
-    model = GPT(GPTConfig.preset(options.preset, **words))
+    model = untrained(GPTConfig.preset(options.preset, **words), config.seed)
     _train(model, tokenizer.encode(text), config)
     print(f"saved {save(out, model, tokenizer)}; it writes:\n")
     print(_write(model, tokenizer, "\n", 200, torch.Generator().manual_seed(config.seed)))

@@ -1,0 +1,48 @@
+"""Put a trained model among those that come with the book, in 16 bits, with its provenance.
+
+    python -m gptedu train --preset shakespeare-mini --corpus tiny-shakespeare --out runs/mini
+    python book/_tools/ship.py runs/mini shakespeare-mini
+
+Writes gptedu/assets/NAME.safetensors and NAME.json. The validation loss in the JSON is that of the
+rounded weights, read back from the file, on the whole validation split.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from gptedu.batches import split
+from gptedu.checkpoint import ASSETS, load, read_notes, save
+from gptedu.corpus import tiny_shakespeare
+from gptedu.training import evaluate
+
+
+def ship(run: Path, name: str) -> None:
+    """Round, store, read back, evaluate, and write down where it comes from."""
+    model, tokenizer = load(run)
+    save(ASSETS / f"{name}.safetensors", model, tokenizer, dtype=torch.float16)
+    text = tiny_shakespeare()
+    shipped, _ = load(name)
+    _, val_ids = split(torch.tensor(tokenizer.encode(text)))
+    training = read_notes(run / "checkpoint.safetensors")
+    provenance = {
+        "name": name,
+        "command": f"python -m gptedu train --preset {name} --corpus tiny-shakespeare --out {run}",
+        "run": training["run"],
+        "steps": training["progress"]["step"],
+        "corpus": {"name": "Tiny Shakespeare", "sha256": hashlib.sha256(text.encode()).hexdigest()},
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "dtype": "float16",
+        "validation_loss": round(evaluate(shipped, val_ids), 4),
+        "before_training": f"gptedu.seeds.untrained(config, seed={training['run']['seed']})",
+    }
+    content = json.dumps(provenance, indent=1) + "\n"
+    (ASSETS / f"{name}.json").write_text(content, encoding="utf-8")
+    print(content)
+
+
+if __name__ == "__main__":
+    ship(Path(sys.argv[1]), sys.argv[2])

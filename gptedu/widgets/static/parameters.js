@@ -1,0 +1,330 @@
+/* The parameter calculator: a config in, the exact ledger and the costs out, in whole numbers of any
+ * size. What stands here twice (formulas, costs) the tests hold equal to Python's. */
+(function (GptEdu) {
+  "use strict";
+  const { h, svg, fixed, inkOn, ramp } = GptEdu;
+
+  /** @typedef {Record<string, any>} Config */
+  /** @typedef {{component: string, formula: string, copies: bigint, total: bigint}} Row */
+  /** @typedef {{name: string, size: bigint, colour: string}} Part */
+
+  const WORDS = ["vocab_size", "context_length", "n_layer", "n_head", "n_kv_head", "head_dim", "d_model",
+    "d_ff", "dropout", "bias", "qkv_bias", "norm_bias", "tie_embeddings", "position", "norm",
+    "norm_position", "mlp", "qk_norm"];
+  const HIDDEN_TENSORS = { relu: 1n, gelu: 2n, relu2: 2n, swiglu: 4n, geglu: 4n };
+  const gated = (config) => config.mlp === "swiglu" || config.mlp === "geglu";
+  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0n);
+
+  // Arithmetic: pure, and all in BigInt ---------------------------------------------------------
+
+  /** @param {Config} c @returns {Record<string, bigint>} */
+  const letters = (c) => ({
+    V: BigInt(c.vocab_size), T: BigInt(c.context_length), L: BigInt(c.n_layer), C: BigInt(c.d_model),
+    H: BigInt(c.n_head), K: BigInt(c.n_kv_head), D: BigInt(c.head_dim), F: BigInt(c.d_ff),
+  });
+
+  /** The value of a sum of products: "C·F + F". */
+  const evaluate = (formula, sizes) =>
+    sum(formula.split(" + ").map((term) => term.split("·").reduce((n, factor) => n * (sizes[factor] ?? BigInt(factor)), 1n)));
+
+  /** Every component there can be; one that this config lacks has the formula "".
+   * @param {Config} c @returns {[string, string, boolean][]} name, formula, once for each layer */
+  function formulas(c) {
+    const norm = c.norm === "layernorm" && c.norm_bias ? "C + C" : "C";
+    const linear = (inputs, outputs, bias) => `${inputs}·${outputs}${bias ? ` + ${outputs}` : ""}`;
+    const only = (there, formula) => (there ? formula : "");
+    return [
+      ["token embedding", "V·C", false],
+      ["position embedding", only(c.position === "learned", "T·C"), false],
+      ["attention norm", norm, true],
+      ["query", linear("C", "H·D", c.qkv_bias), true],
+      ["key", linear("C", "K·D", c.qkv_bias), true],
+      ["value", linear("C", "K·D", c.qkv_bias), true],
+      ["query and key norm", only(c.qk_norm, "2·D"), true],
+      ["attention output", linear("H·D", "C", c.bias), true],
+      ["MLP norm", norm, true],
+      ["MLP up", linear("C", "F", c.bias), true],
+      ["MLP gate", only(gated(c), linear("C", "F", c.bias)), true],
+      ["MLP down", linear("F", "C", c.bias), true],
+      ["final norm", only(c.norm_position === "pre", norm), false],
+      ["head", c.tie_embeddings ? "0" : linear("C", "V", c.bias), false],
+    ];
+  }
+
+  /** @param {Config} c @returns {Row[]} */
+  function ledger(c) {
+    const sizes = letters(c);
+    return formulas(c).map(([component, formula, each]) => {
+      const copies = each ? sizes.L : 1n;
+      return { component, formula, copies, total: formula ? copies * evaluate(formula, sizes) : 0n };
+    });
+  }
+
+  /** Forward operations for a token of a full context, by part. @param {Config} c */
+  function flops(c) {
+    const { V, T, L, C, H, K, D, F } = letters(c);
+    const mixing = 2n * L * T * H * D;
+    return {
+      projections: 2n * L * C * (2n * H * D + 2n * K * D), scores: mixing, mixing,
+      MLP: 2n * L * (gated(c) ? 3n : 2n) * C * F, head: 2n * C * V,
+    };
+  }
+
+  /** Bytes that training holds at its peak. @param {Config} c */
+  function memory(c, batch, optimizer, kernel) {
+    const { V, T, L, C, H, K, D, F } = letters(c), B = BigInt(batch);
+    const all = sum(ledger(c).map((row) => row.total)), work = flops(c);
+    const byMuon = optimizer === "muon" ? (work.projections + work.MLP) / 2n : 0n;
+    const weights = kernel === "explicit" ? H * T : 0n, dropout = c.dropout > 0 ? 1n : 0n;
+    const norms = 4n * C, projections = 2n * (C + H * D), three = 6n * H * D;
+    const normed = c.qk_norm ? 2n * (H * D + K * D) : 0n;
+    const mlp = 2n * (C + HIDDEN_TENSORS[c.mlp] * F);
+    const layer = norms + projections + three + normed + (2n + 2n * dropout) * weights + mlp + dropout * (weights + 2n * C);
+    const ends = dropout * C + (c.norm_position === "pre" ? 2n * C : 0n) + 2n * C + 4n * V;
+    return {
+      weights: 4n * all, gradients: 4n * all, optimizer: 8n * (all - byMuon) + 4n * byMuon,
+      activations: B * T * (L * layer + ends),
+    };
+  }
+
+  /** Everything that the widget shows of a config.
+   * @param {Config} c @param {{batch: number, optimizer: string, kernel: string, bytes: number}} run */
+  function costs(c, run) {
+    const { V, T, L, C, H, K, D } = letters(c);
+    const rows = ledger(c), total = sum(rows.map((row) => row.total));
+    const work = flops(c), forward = sum(Object.values(work));
+    const bytes = BigInt(run.bytes), cache = 2n * L * K * D * T * bytes;
+    const held = memory(c, run.batch, run.optimizer, run.kernel);
+    return {
+      rows, total, rule: 12n * L * C * C + V * C, work, forward, training: 3n * forward,
+      six: 6n * total, palm: 6n * total + 12n * L * H * D * T, kaplan: 3n * (work.projections + work.MLP + work.scores),
+      held, peak: sum(Object.values(held)), cache, serving: bytes * total,
+    };
+  }
+
+  // Words -----------------------------------------------------------------------------------------
+
+  const whole = (n) => n.toLocaleString("en");
+  const percent = (part, all) => `${fixed(all ? (100 * Number(part)) / Number(all) : 0, 1)} %`;
+
+  /** A large number in four digits with a unit: 1,024 steps for bytes, 1,000 for all else. */
+  function short(n, step, units) {
+    let x = Number(n), i = 0;
+    while (x >= step && i < units.length - 1) [x, i] = [x / step, i + 1];
+    return `${i ? x.toPrecision(Math.max(3, String(Math.floor(x)).length)) : x} ${units[i]}`;
+  }
+  const inBytes = (n) => short(n, 1024, ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]);
+  const inFlops = (n) => short(n, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
+
+  /** Sizes of heads that fit, for a reader whose choice does not. */
+  function wayOut({ d_model, n_head, n_kv_head, head_dim }) {
+    const divisors = (n) => Array.from({ length: Math.min(n, 256) }, (_, i) => i + 1).filter((i) => n % i === 0);
+    if (!head_dim && d_model % n_head) {
+      const low = Math.floor(d_model / n_head) * n_head;
+      return ` ${n_head} heads fit a width of ${low ? `${low} or ` : ""}${low + n_head}.`;
+    }
+    return n_kv_head && n_head % n_kv_head ? ` These divide ${n_head}: ${divisors(n_head).join(", ")}.` : "";
+  }
+
+  const NOTHING = { v: null };
+  const say = (value) => (value === null ? "as the rest" : typeof value === "boolean" ? (value ? "on" : "off") : String(value));
+
+  /** "gpt2", or "gpt2 with n_layer = 24". */
+  function nameOf(preset, changes) {
+    const shown = changes.slice(0, 3).map(([word, value]) => `${word} = ${say(value)}`);
+    if (changes.length > 3) shown.push(`${changes.length - 3} more changes`);
+    return shown.length ? `${preset} with ${shown.join(", ")}` : preset;
+  }
+
+  // Pictures --------------------------------------------------------------------------------------
+
+  /** The colour of each component; query, key and value have their own everywhere. */
+  function colourOf(component, c) {
+    const tint = (colour, t) => ramp([c.paper, colour], t);
+    const own = { query: c.query, key: c.key, value: c.value, "attention output": c.stream,
+      "token embedding": c.accent, "position embedding": tint(c.accent, 0.45), head: tint(c.accent, 0.75),
+      "MLP up": tint(c.ink, 0.62), "MLP gate": tint(c.ink, 0.45), "MLP down": tint(c.ink, 0.3) };
+    return own[component] ?? tint(c.ink, 0.85); // the norms, thin as they are
+  }
+
+  /** Four bars: the parameters, and what they cost.
+   * @returns {{title: string, total: string, parts: Part[]}[]} */
+  function bars(all, c, T) {
+    const tint = (colour, t) => ramp([c.paper, colour], t);
+    const part = (name, size, colour) => ({ name, size, colour });
+    const { work, held } = all;
+    return [
+      { title: "Parameters", total: whole(all.total),
+        parts: all.rows.map((row) => part(row.component, row.total, colourOf(row.component, c))) },
+      { title: "Forward pass, one token", total: inFlops(all.forward),
+        parts: [part("projections", work.projections, c.stream), part("scores", work.scores, c.query),
+          part("mixing", work.mixing, c.value), part("MLP", work.MLP, tint(c.ink, 0.45)),
+          part("head", work.head, tint(c.accent, 0.75))] },
+      { title: "Training, bytes at the peak", total: inBytes(all.peak),
+        parts: [part("weights", held.weights, c.accent), part("gradients", held.gradients, tint(c.accent, 0.6)),
+          part("optimizer", held.optimizer, tint(c.accent, 0.3)), part("activations", held.activations, c.stream)] },
+      { title: `Generating, ${whole(T)} tokens`, total: inBytes(all.serving + all.cache),
+        parts: [part("weights", all.serving, c.accent), part("keys", all.cache / 2n, c.key), part("values", all.cache / 2n, c.value)] },
+    ];
+  }
+
+  const STEP = 58, BAR = 26;
+
+  /** One bar with its title, its total, and a name in every part that has room for one. */
+  function drawBar({ title, total, parts }, top, width, colours) {
+    const all = Number(sum(parts.map((part) => part.size)));
+    const heading = { y: top + 14, class: "gptedu-title" };
+    const out = [svg("text", { x: 0, ...heading }, title), svg("text", { x: width, "text-anchor": "end", ...heading }, total)];
+    let x = 0;
+    for (const { name, size, colour } of parts) {
+      const wide = all ? (width * Number(size)) / all : 0;
+      const label = [name, name.replace("embedding", "").replace("attention ", "").trim()].find((one) => one.length * 6.6 + 8 < wide);
+      const tip = svg("title", {}, `${name}: ${percent(size, all)}`);
+      if (wide > 0) out.push(svg("rect", { x, y: top + 21, width: Math.max(0.4, wide - (wide > 3 ? 1 : 0)), height: BAR, fill: colour }, tip));
+      if (label) out.push(svg("text", { x: x + 5, y: top + 38, fill: inkOn(colour), "pointer-events": "none" }, label));
+      x += wide;
+    }
+    if (!all) out.push(svg("rect", { x: 0.5, y: top + 21, width: width - 1, height: BAR, class: "gptedu-frame" }));
+    return out;
+  }
+
+  /** A table with a caption; a row is its cells, the first a heading. */
+  function table(caption, rows) {
+    const line = ({ cells: [first, ...rest], kind }) =>
+      h("tr", { class: kind }, h("th", { scope: "row" }, first), rest.map((cell) => h("td", {}, cell)));
+    return h("table", { class: "gptedu-ledger" }, h("caption", {}, caption), h("tbody", {}, rows.map(line)));
+  }
+
+  function ledgerTable(all, colours) {
+    const rows = all.rows.map(({ component, formula, copies, total }) => {
+      const swatch = h("span", { class: "gptedu-swatch", style: `background:${colourOf(component, colours)}` });
+      const words = formula === "0" ? "tied to the embedding" : !formula ? "none" : copies === 1n ? formula : `${copies} × ${formula.includes("+") ? `(${formula})` : formula}`;
+      return { kind: total ? null : "gptedu-absent", cells: [[swatch, component], h("code", {}, words), whole(total)] };
+    });
+    rows.push({ kind: "gptedu-sum", cells: ["total", "", whole(all.total)] });
+    return table("Where the parameters are", rows);
+  }
+
+  function costTable(all) {
+    const row = (name, number) => ({ cells: [name, number === undefined ? "" : whole(number)] });
+    return table("What they cost, exactly", [
+      row("forward, operations a token", all.forward), row("forward and backward", all.training),
+      row("rule 6 N", all.six), row("PaLM, 6 N + 12 L·H·D·T", all.palm), row("Kaplan, blocks only", all.kaplan),
+      row("weights, bytes", all.held.weights), row("gradients", all.held.gradients), row("optimizer", all.held.optimizer),
+      row("activations", all.held.activations), { ...row("peak of training", all.peak), kind: "gptedu-sum" },
+      row("weights to generate, bytes", all.serving), row("key and value cache, one text", all.cache),
+    ]);
+  }
+
+  // Controls --------------------------------------------------------------------------------------
+
+  const LARGEST = 10_000_000;
+  const upTo = (n) => Array.from({ length: n }, (_, i) => i + 1);
+  const powers = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => 2 ** (from + i));
+  const STOPS = {
+    d_model: [...powers(3, 14), 96, 192, 384, 768, 1280, 1536], n_layer: upTo(128), n_head: upTo(128), n_kv_head: upTo(128),
+    head_dim: powers(1, 9), d_ff: [...powers(5, 16), 96, 192, 384, 768], vocab_size: [65, ...powers(6, 18)], context_length: powers(3, 17),
+  };
+
+  /** A slider and a field for the same whole number. In the field any number will do; where the word
+   * may follow others, the slider's first stop and an empty field mean that it does. */
+  function wholeNumber(view, trait, label, follows) {
+    const known = Object.values(view.get("presets")).map((words) => words[trait]);
+    const numbers = [...new Set([...STOPS[trait], ...known.filter((n) => n !== null)])].sort((a, b) => a - b);
+    const stops = follows ? [null, ...numbers] : numbers;
+    const range = h("input", { type: "range", min: 0, max: stops.length - 1, step: 1,
+      oninput: () => view.set({ [trait]: stops[Number(range.value)] }) });
+    const field = h("input", { type: "number", min: 1, max: LARGEST, step: 1, "aria-label": `${label}, any number`,
+      placeholder: follows, "data-lm-suppress-shortcuts": "true", oninput: () => take(), onchange: () => show(view.get(trait)) });
+    const take = () => {
+      const number = Math.round(Number(field.value));
+      if (field.value === "" && follows && !field.validity.badInput) view.set({ [trait]: null });
+      else if (number >= 1) view.set({ [trait]: Math.min(LARGEST, number) });
+    };
+    const show = (value) => {
+      const near = stops.reduce((best, stop, i) => (stop !== null && value !== null && Math.abs(stop - value) < Math.abs((stops[best] ?? Infinity) - value) ? i : best), 0);
+      range.value = String(near);
+      range.setAttribute("aria-valuetext", value === null ? `follows: ${follows}` : whole(value));
+      if (field !== document.activeElement && field.getRootNode().activeElement !== field) field.value = value ?? "";
+    };
+    field.addEventListener("blur", () => show(view.get(trait)));
+    const el = view.control(trait, label, range, field);
+    view.follow(trait, show);
+    return el;
+  }
+
+  GptEdu.widget("parameters", {
+    async render(view) {
+      const presets = view.get("presets");
+      const start = () => presets[view.get("preset")];
+      view.row(
+        view.select("preset", { label: "Model", options: Object.keys(presets) }),
+        view.button("Back to this preset", () => view.set(start())),
+      );
+      view.on("change:preset", () => view.set(start()));
+      view.add(h("div", { class: "gptedu-columns" }, [
+        wholeNumber(view, "d_model", "C  d_model"), wholeNumber(view, "n_layer", "L  n_layer"),
+        wholeNumber(view, "n_head", "H  n_head"), wholeNumber(view, "n_kv_head", "K  n_kv_head", "= H"),
+        wholeNumber(view, "head_dim", "D  head_dim", "= C / H"), wholeNumber(view, "d_ff", "F  d_ff", "= 4 C"),
+        wholeNumber(view, "vocab_size", "V  vocab_size"), wholeNumber(view, "context_length", "T  context_length"),
+      ]));
+      const asBias = [[null, "as bias"], [true, "on"], [false, "off"]];
+      view.row(
+        view.select("position", { label: "position", options: ["learned", "sinusoidal", "rope", "none"] }),
+        view.select("norm", { label: "norm", options: ["layernorm", "rmsnorm"] }),
+        view.select("norm_position", { label: "norm_position", options: ["pre", "post"] }),
+        view.select("mlp", { label: "mlp", options: Object.keys(HIDDEN_TENSORS) }),
+        view.select("qkv_bias", { label: "qkv_bias", options: asBias }),
+        view.select("norm_bias", { label: "norm_bias", options: asBias }),
+        view.checkbox("bias", { label: "bias" }),
+        view.checkbox("tie_embeddings", { label: "tie_embeddings" }),
+        view.checkbox("qk_norm", { label: "qk_norm" }),
+      );
+      view.row(
+        view.slider("batch_size", { label: "Batch", values: [...new Set([...powers(0, 10), view.get("batch_size")])].sort((a, b) => a - b) }),
+        view.slider("dropout", { label: "dropout", min: 0, max: 0.9, step: 0.05, digits: 2 }),
+        view.select("optimizer", { label: "Optimizer", options: ["adamw", "muon"] }),
+        view.select("kernel", { label: "Attention in training", options: ["explicit", "fused"] }),
+        view.select("number_bytes", { label: "Numbers when generating", options: [[4, "32 bit"], [2, "16 bit"], [1, "8 bit"]] }),
+      );
+      const extra = ["batch_size", "optimizer", "kernel", "number_bytes"], usual = Object.fromEntries(extra.map((word) => [word, view.get(word)]));
+      const picture = view.picture((width, colours) => ({
+        height: 4 * STEP,
+        label: state.label,
+        children: bars(state.all, colours, state.T).flatMap((bar, i) => drawBar(bar, i * STEP, width, colours)),
+      }));
+      const tables = h("div", { class: "gptedu-columns" });
+      view.add(picture.el);
+      view.status();
+      view.add(tables);
+      view.menu();
+      let state;
+
+      const changes = () => WORDS.filter((word) => view.get(word) !== start()[word]).map((word) => [word, view.get(word)]);
+      const show = () => {
+        const changed = changes(), name = nameOf(view.get("preset"), changed);
+        const shown = view.get("preset") === "own" ? WORDS : ["preset", ...changed.map(([word]) => word)];
+        view.bound = new Set([...shown, ...extra]);
+        state = work(view, name);
+        picture.update();
+        tables.replaceChildren(ledgerTable(state.all, view.palette()), costTable(state.all));
+        view.say(state.label);
+      };
+      await view.draw(show);
+    },
+  });
+
+  /** The numbers of the config that the controls say, or the reason why it is none. */
+  function work(view, name) {
+    const words = Object.fromEntries(WORDS.map((word) => [word, view.get(word)]));
+    const run = { batch: view.get("batch_size"), optimizer: view.get("optimizer"), kernel: view.get("kernel"), bytes: view.get("number_bytes") };
+    try {
+      const config = GptEdu.gptConfig(words), all = costs(config, run);
+      return { all, T: config.context_length, label: sentence(name, all) };
+    } catch (error) {
+      const none = costs(GptEdu.gptConfig({}), run); // for its rows only
+      const label = `There is no such model: ${error.message}.${wayOut(words)}`;
+      return { all: empty(none), T: words.context_length, label };
+    }
+  }
+})((globalThis.GptEdu ||= {}));
