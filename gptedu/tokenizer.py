@@ -149,6 +149,7 @@ class CharTokenizer(Tokenizer):
         return "".join(self.pieces(ids))
 
     def to_dict(self) -> dict[str, Any]:
+        """The class and its symbols, ready for JSON."""
         return {"kind": "character", "symbols": self.symbols}
 
 
@@ -218,6 +219,7 @@ class BPETokenizer(Tokenizer):
         return b"".join(self.pieces(ids)).decode("utf-8", errors="replace")
 
     def to_dict(self) -> dict[str, Any]:
+        """The class and its merges, ready for JSON."""
         return {"kind": "bpe", "merges": [list(pair) for pair in self.merges]}
 
 

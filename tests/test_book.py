@@ -6,9 +6,7 @@ on the path. Without one these tests are skipped, aloud; in CI that is a failure
 
 import functools
 import http.server
-import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,21 +18,13 @@ from pathlib import Path
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
+
+from tests.browser import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.allow_hosts(["127.0.0.1"])]
 
 ROOT = Path(__file__).parents[1]
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 def pages() -> list[str]:
@@ -56,7 +46,8 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command += ["-W", "-n", "--keep-going", "--path-output", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     complaints = re.findall(r".*(?:WARNING|ERROR).*", done.stderr) or [done.stderr[-2000:]]
-    assert done.returncode == 0, "\n".join(complaints[:20])
+    if done.returncode:
+        pytest.fail("\n".join(["the build has warnings", *complaints[:20]]), pytrace=False)
     return out / "_build" / "html"
 
 
@@ -80,15 +71,8 @@ def address(book: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    chrome = os.environ.get("CHROME_PATH") or next(filter(None, map(shutil.which, names)), None)
-    if not chrome:
-        missing = "no Chromium: install it, or name one in CHROME_PATH"
-        pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chrome, args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 def settle(tab: Page) -> None:

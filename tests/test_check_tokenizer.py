@@ -1,4 +1,4 @@
-"""The exercises of the tokenizer's chapter: right answers of another make pass. The package's own for
+"""The exercises of the tokenizer's chapter: right answers of another make pass. The package's for
 the merges, all cuts of a word for the fewest pieces, UTF-8 read by hand for the stream.
 """
 
