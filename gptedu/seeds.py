@@ -16,7 +16,7 @@ from gptedu.config import GPTConfig
 from gptedu.model import GPT, RESIDUAL
 
 
-class _Random:
+class Random:
     """Even numbers from 0 up to 1: mulberry32 (T. Ettinger, 2017), the same as in gpt.js.
 
     The n-th number depends on seed + n only, so that many are computed at once.
@@ -26,6 +26,7 @@ class _Random:
         self.seed, self.drawn = seed, 0
 
     def even(self, count: int) -> np.ndarray:
+        """The next `count` numbers from 0 up to 1."""
         steps = np.arange(self.drawn + 1, self.drawn + count + 1, dtype=np.uint64)
         self.drawn += count
         state = (self.seed + steps * np.uint64(0x6D2B79F5)).astype(np.uint32)
@@ -44,7 +45,7 @@ def untrained(config: GPTConfig, seed: int = 1337) -> GPT:
     """The model before training; torch's own random state is neither used nor changed."""
     with torch.random.fork_rng(devices=[]):
         model = GPT(config)
-    random = _Random(seed)
+    random = Random(seed)
     for name, weight in sorted(model.named_parameters()):
         start = _start(name, weight, config, random)
         if start is not None:
@@ -52,7 +53,7 @@ def untrained(config: GPTConfig, seed: int = 1337) -> GPT:
     return model
 
 
-def _start(name: str, weight: torch.Tensor, config: GPTConfig, random: _Random) -> Any:
+def _start(name: str, weight: torch.Tensor, config: GPTConfig, random: Random) -> Any:
     """How one tensor starts; None: as GPT left it, a gain of 1, a bias or a matrix of 0."""
     if "norm." in name:
         return None

@@ -76,8 +76,12 @@ def browser() -> Iterator[Browser]:
 
 
 def settle(tab: Page) -> None:
-    """Wait until the formulas are set."""
+    """Wait until the formulas are set, and go to every widget, so that all of them live."""
     tab.evaluate("window.MathJax && MathJax.startup && MathJax.startup.promise.then(() => 0)")
+    for place in tab.locator("[data-gptedu-widget]").all():
+        place.scroll_into_view_if_needed()
+        place.and_(tab.locator("[data-gptedu-live], [data-gptedu-error]")).wait_for(timeout=30_000)
+    tab.evaluate("scrollTo(0, 0)")
     tab.wait_for_timeout(150)
 
 
@@ -111,6 +115,62 @@ def test_page_is_quiet_and_asks_no_other_host(
     tab.close()
     assert len(asked) > 5, "the page was not loaded"
     assert (said, foreign, bad_formulas, broken) == ([], [], 0, [])
+
+
+@everywhere
+@every_page
+def test_widgets_of_the_page_answer(
+    browser: Browser, address: dict[str, str], page: str, scheme: str, book: Path
+) -> None:
+    """Each lives, and each slider moves its picture or its words, by mouse and by keys."""
+    if "data-gptedu-widget" not in (book / f"{page}.html").read_text(encoding="utf-8"):
+        return  # most pages have none
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    failed: list[str] = []
+    tab.on("pageerror", lambda error: failed.append(str(error)))
+    tab.goto(f"{address[scheme]}/{page}.html")
+    settle(tab)
+    for place in tab.locator("[data-gptedu-widget]").all():
+        name = place.get_attribute("data-gptedu-widget")
+        assert place.get_attribute("data-gptedu-error") is None, name
+        sliders = place.locator("input[type=range]:visible:enabled")
+        answers = set()
+        for i in range(sliders.count()):
+            slider = sliders.nth(i)
+            slider.scroll_into_view_if_needed()
+            box = slider.bounding_box()
+            for act in (
+                lambda s=slider: s.press("Home"),
+                lambda s=slider: s.press("End"),
+                lambda b=box: tab.mouse.click(b["x"] + 0.4 * b["width"], b["y"] + b["height"] / 2),
+            ):
+                act()
+                tab.wait_for_timeout(120)
+                answers.add(place.evaluate("e => e.innerText + e.querySelectorAll('svg').length"))
+        assert sliders.count() == 0 or len(answers) > sliders.count(), f"{name} does not answer"
+        assert place.get_attribute("data-gptedu-error") is None, name
+    tab.close()
+    assert failed == []
+
+
+def test_the_gallery_has_every_widget(book: Path) -> None:
+    gallery = (book / "book" / "widgets.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'data-gptedu-widget="(\w+)"', gallery))
+    scripts = {file.stem for file in (ROOT / "gptedu" / "widgets" / "static").glob("*.js")}
+    assert shown == scripts
+
+
+def test_weights_are_asked_for_once_and_late(browser: Browser, address: dict[str, str]) -> None:
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(f"{address['http']}/notebooks/09_training.html")
+    tab.wait_for_timeout(500)
+    early = [url for url in asked if "/weights/" in url]
+    settle(tab)
+    late = [url for url in asked if "/weights/" in url]
+    tab.close()
+    assert (len(early), len(late)) == (0, 1)
 
 
 @everywhere

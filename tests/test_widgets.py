@@ -25,9 +25,10 @@ import traitlets
 from axe_playwright_python.sync_playwright import Axe
 
 from gptedu.config import GPTConfig
+from gptedu.seeds import untrained
 from gptedu.tokenizer import CharTokenizer
 from gptedu.tracing import trace
-from gptedu.widgets import ModelWidget, Widget, host, untrained, weights_script
+from gptedu.widgets import ModelWidget, Widget, host, weights_script
 from tests import browser
 
 HOSTILE = [
@@ -176,7 +177,7 @@ def test_random_numbers_are_those_of_mulberry32() -> None:
             yield ((t ^ (t >> 14)) & 0xFFFFFFFF) / 2**32
 
     for seed in (0, 1337, 2**32 - 1):
-        stream, ours = reference(seed), host._Random(seed)
+        stream, ours = reference(seed), host.Random(seed)
         found = [*ours.even(3), *ours.even(500)]
         assert found == [next(stream) for _ in range(503)]
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
 from gptedu import widgets
 from gptedu.checkpoint import ASSETS
-from sphinx.util.docutils import SphinxDirective
 
 
 class WidgetDirective(SphinxDirective):

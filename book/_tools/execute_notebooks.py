@@ -32,15 +32,18 @@ METADATA = {
 
 def execute(notebook: nbformat.NotebookNode, folder: Path) -> None:
     """Run every cell, in order, in a fresh kernel that works in `folder`."""
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         timeout=600,
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,
-        store_widget_state=True,  # nbclient needs it to run controls; normalise drops it
         resources={"metadata": {"path": str(folder)}},
-    ).execute()
+    )
+    # nbclient would answer an Output widget (`interact` has one) on the channel on which it waits
+    # for the cell's reply; now and then that reply is then never seen, and the run waits for ever.
+    client.comm_open_handlers["jupyter.widget"] = lambda message: None
+    client.execute()
 
 
 def normalise(notebook: nbformat.NotebookNode) -> None:
@@ -54,9 +57,12 @@ def normalise(notebook: nbformat.NotebookNode) -> None:
         seen[digest] = seen.get(digest, 0) + 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
         for output in cell.get("outputs", []):
-            output.get("data", {}).pop(WIDGET_VIEW, None)
+            if output.get("data", {}).pop(WIDGET_VIEW, None) and "text/html" not in output.data:
+                output.data.clear()  # a control or progress bar: dead without its kernel
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if o.get("data", True)]
+        if "remove-output" in cell.metadata.get("tags", []):
+            cell.outputs = []  # a control's picture: neither the page nor the tests show it
 
 
 def main(paths: list[Path]) -> int:

@@ -5,6 +5,25 @@ Each is a Python class (its traits are its state) and one JavaScript file of the
 `Widget(model=model, tokenizer=tokenizer)`.
 """
 
+from gptedu.widgets.attention import MaskLaboratory
+from gptedu.widgets.embedding import PositionExplorer
+from gptedu.widgets.generation import NextCharacterLaboratory
 from gptedu.widgets.host import ModelWidget, Widget, weights_script
+from gptedu.widgets.model import ModelMap, chapter_links
+from gptedu.widgets.multihead import HeadExplorer
+from gptedu.widgets.parameters import ParameterCalculator
+from gptedu.widgets.tokenizer import TokenizerExplorer
 
-__all__ = ["ModelWidget", "Widget", "weights_script"]
+__all__ = [
+    "HeadExplorer",
+    "MaskLaboratory",
+    "ModelMap",
+    "ModelWidget",
+    "NextCharacterLaboratory",
+    "ParameterCalculator",
+    "PositionExplorer",
+    "TokenizerExplorer",
+    "Widget",
+    "chapter_links",
+    "weights_script",
+]

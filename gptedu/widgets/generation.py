@@ -10,6 +10,7 @@ import torch
 import traitlets
 
 from gptedu import checkpoint, sampling
+from gptedu.generation import window_start
 from gptedu.widgets import host
 
 SHOWN = 8  # rows of the table that stands in without JavaScript
@@ -33,7 +34,7 @@ class NextCharacterLaboratory(host.ModelWidget):
     """
 
     _name = "generation"
-    _height = 940
+    _height = 830
     prompt = traitlets.Unicode("ROMEO:\n").tag(sync=True, book=True)
     written = traitlets.Unicode().tag(sync=True, book=True)
     temperature = traitlets.Float(0.8).tag(sync=True, book=True)
@@ -50,8 +51,10 @@ class NextCharacterLaboratory(host.ModelWidget):
 
     def fallback(self) -> str:
         model, tokenizer = checkpoint.load(self.model_name or self.SHIPPED)
-        text = "".join(c for c in self.prompt + self.written if c in tokenizer.symbols) or "\n"
-        ids = tokenizer.encode(text)[-model.config.context_length :]
+        known = set(tokenizer.vocab.values())
+        text = "".join(c for c in self.prompt + self.written if c in known) or "\n"
+        ids = tokenizer.encode(text)
+        ids = ids[window_start(len(ids), model.config.context_length) :]
         with torch.no_grad():
             logits = model.eval()(torch.tensor([ids]))[0, -1].float()
         stages = [logits, sampling.temperature(logits, self.temperature)]

@@ -90,7 +90,7 @@ class ConfigWidget(host.Widget):
             ledger = count_parameters(self.config())
         except ValueError as error:
             return f"<p>{host.escape(f'There is no such model: {error}')}</p>"
-        rows = [(r.component, r.formula, r.copies, f"{r.total:,}") for r in ledger.rows]
+        rows = [(r.component, r.formula, str(r.copies), f"{r.total:,}") for r in ledger.rows]
         rows.append(("total", "", "", f"{ledger.total:,}"))
         caption = f"Parameters of {self.preset}"
         return host.table(caption, ["component", "formula", "copies", "parameters"], rows)
@@ -107,7 +107,7 @@ class ParameterCalculator(ConfigWidget):
     """
 
     _name = "parameters"
-    _height = 1180
+    _height = 1210
     batch_size = _word(traitlets.Int, default_value=8)
     optimizer = _word(traitlets.Unicode, default_value="adamw")
     kernel = _word(traitlets.Unicode, default_value="explicit")

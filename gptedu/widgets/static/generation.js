@@ -144,15 +144,23 @@
   };
   const count = (n, unit) => `${n.toLocaleString("en")} ${unit}${n === 1 ? "" : "s"}`;
 
-  const ROW = 21, TOP = 40, GLYPH = 7.3, NUMBER = 42; // px
+  const ROW = 21, TOP = 40, GLYPH = 7.3, NUMBER = 36; // px
+
+  /** What the longest bar stands for: few steps, so that it seldom changes. */
+  const scaleOf = (rows) => {
+    const highest = Math.max(...rows.flatMap((row) => row.chances));
+    return [0.1, 0.25, 0.5].find((end) => highest <= end) ?? 1;
+  };
+
+  let pictures = 0;
 
   /** The chances as bars: a row for each token, a column for each stage.
    * @param {{rows: Row[], names: string[], headings: string[][], next: number, cursor: number|null}} table
    * @param {number} width @param {any} colours */
   function bars({ rows, names, headings, next, cursor }, width, colours) {
     const left = 16 + GLYPH * Math.max(...names.map((name) => [...name].length)) + 8;
-    const column = (width - left) / 4, room = column - NUMBER - 10;
-    const hatch = `${colours.dark ? "dark" : "light"}-removed`, blue = colours.probability(0.62);
+    const column = (width - left) / 4, room = (column - NUMBER - 10) / scaleOf(rows);
+    const hatch = `gptedu-removed-${++pictures}`, blue = colours.probability(0.62);
     const text = (x, y, words, more) => svg("text", { x, y, ...more }, words);
     const out = [
       svg("defs", {}, svg("pattern", { id: hatch, width: 4, height: 4, patternUnits: "userSpaceOnUse" },
@@ -160,22 +168,22 @@
     ];
     headings.forEach(([name, value], stage) => {
       const x = left + stage * column;
-      out.push(text(x, 13, name), text(x, 29, value, { class: "gptedu-number gptedu-muted" }));
+      out.push(text(x, 13, name, { class: width < 480 ? "gptedu-number" : null }), text(x, 29, value, { class: "gptedu-number gptedu-muted" }));
       out.push(svg("path", { d: `M${x} ${TOP - 3}v${ROW * rows.length + 2}`, stroke: colours.rule }));
     });
     rows.forEach(({ chances, removed }, i) => {
       const y = TOP + i * ROW, base = y + 14.5, own = names[i];
       if (i === cursor) out.push(svg("rect", { class: "gptedu-cursor", x: 1.5, y: y - 2, width: width - 3, height: ROW, rx: 3 }));
-      if (i === next) out.push(svg("path", { d: `M3 ${y + 4}l8 5l-8 5z`, fill: colours.accent }));
+      if (i === next) out.push(svg("path", { d: `M3 ${y + 4.5}l8 5.5l-8 5.5z`, fill: colours.accent }));
       out.push(text(16, base, own, { class: rows[i].id === null ? "gptedu-muted" : "gptedu-token" }));
       chances.forEach((p, stage) => {
         const x = left + stage * column, gone = removed && stage >= removed;
         if (gone && stage > removed) return;
         const size = Math.max(0.75, room * (gone ? chances[stage - 1] : p));
         const number = { class: `gptedu-number${gone ? " gptedu-muted" : ""}`, x: x + column - 12, "text-anchor": "end" };
-        const bar = { x: x + 0.5, y: y + 3, width: size, height: ROW - 9 };
+        const bar = { x: x + 0.5, y: y + 4.5, width: size, height: ROW - 10 };
         out.push(svg("rect", gone ? { ...bar, fill: `url(#${hatch})`, stroke: colours.rule } : { ...bar, fill: blue }));
-        out.push(svg("text", { ...number, y: base }, gone ? "out" : percent(p)));
+        out.push(svg("text", { ...number, y: base }, gone ? "out" : fixed(100 * p, 1)));
       });
     });
     return out;
@@ -308,20 +316,21 @@
       const note = h("p", { class: "gptedu-note gptedu-line" });
       const paper = sheet();
       view.row(view.text("prompt", { label: "Prompt", rows: 2 }));
-      view.row(main, view.button("One step", halted(step)), view.button("Back", back), view.button("Start over", clear));
+      view.add(h("div", { class: "gptedu-row gptedu-buttons" },
+        main, view.button("Step", halted(step)), view.button("Back", back), view.button("Clear", clear)));
       view.add(paper.el, note);
-      view.row(
+      view.add(h("div", { class: "gptedu-row gptedu-sliders" },
         view.slider("temperature", { label: "Temperature", min: 0, max: 2, step: 0.05, digits: 2, marks: [1] }),
         view.slider("top_k", { label: "Top-k", values: kValues(V), format: (k) => (k === null ? "all" : String(k)) }),
         view.slider("top_p", { label: "Top-p", min: 0.01, max: 1, step: 0.01, format: (p) => (p === 1 ? "all" : fixed(p, 2)) }),
         view.slider("seed", { label: "Seed", min: 0, max: 99 }),
-      );
+      ));
 
       let table = null, cursor = null; // the newest rows; the row that is pointed at
-      const nameOf = ({ id, count: n }) => (id === null ? `${n} more` : seen(tokenizer.piece(id)));
+      const nameOf = ({ id, count: n }) => (id === null ? `+${n}` : seen(tokenizer.piece(id)));
       const chart = view.picture((width, colours) => {
         const { temperature: t, top_k: k, top_p: p } = settings();
-        const headings = [["model", "as it is"], ["temperature", fixed(t, 2)], ["top-k", k ?? "all"], ["top-p", p === 1 ? "all" : fixed(p, 2)]];
+        const headings = [["model", "in %"], ["temperature", fixed(t, 2)], ["top-k", k ?? "all"], ["top-p", p === 1 ? "all" : fixed(p, 2)]];
         const names = table.rows.map(nameOf);
         return {
           height: TOP + ROW * table.rows.length + 2,
@@ -355,14 +364,15 @@
         const chance = percent(table.chance);
         const how = view.get("temperature") === 0 ? "Greedy choice is" : `Seed ${view.get("seed")} draws`;
         const most = `After “${tail}” the model's favourite is “${nameOf(rows[0])}” (${percent(rows[0].chances[0])}).`;
-        const end = full() ? "The sheet is full: start over." : `${how} “${seen(tokenizer.piece(id))}” (${chance})${next === rows.length - 1 && rows[next].id === null ? ", one of the others" : ""}.`;
+        const end = full() ? "The sheet is full: clear it to go on." : `${how} “${seen(tokenizer.piece(id))}” (▸ ${chance})${next === rows.length - 1 && rows[next].id === null ? ", one of the others" : ""}.`;
         return `${most} The filters leave ${left} of ${count(V, unit)}. ${end}`;
       };
       const rowWords = (row) => {
         const { id, chances, removed } = row;
-        const stage = ["the model", "temperature", "top-k", "top-p"];
-        const path = chances.map((p, i) => (removed && i >= removed ? null : `${percent(p)} by ${stage[i]}`)).filter(Boolean);
-        const out = removed ? `, then out by ${stage[removed]}` : "";
+        const stage = ["from the model", "after temperature", "after top-k", "after top-p"];
+        const stays = chances.slice(0, removed || 4);
+        const path = stays.map((p, i) => `${percent(p)} ${stage[i]}`);
+        const out = removed ? `, out ${stage[removed]}` : "";
         const what = id === null ? `The ${row.count} others together` : `“${nameOf(row)}”`;
         return `${what}: ${path.join(", ")}${out}. ${id === null ? `${row.left} of them are left.` : "Click or Enter writes it."}`;
       };

@@ -5,7 +5,7 @@
   const { h, svg, fixed, inkOn, ramp } = GptEdu;
 
   /** @typedef {Record<string, any>} Config */
-  /** @typedef {{component: string, formula: string, copies: bigint, total: bigint}} Row */
+  /** @typedef {{component: string, formula: string, copies: number, total: bigint}} Row */
   /** @typedef {{name: string, size: bigint, colour: string}} Part */
 
   const WORDS = ["vocab_size", "context_length", "n_layer", "n_head", "n_kv_head", "head_dim", "d_model",
@@ -55,8 +55,8 @@
   function ledger(c) {
     const sizes = letters(c);
     return formulas(c).map(([component, formula, each]) => {
-      const copies = each ? sizes.L : 1n;
-      return { component, formula, copies, total: formula ? copies * evaluate(formula, sizes) : 0n };
+      const copies = each ? c.n_layer : 1;
+      return { component, formula, copies, total: formula ? BigInt(copies) * evaluate(formula, sizes) : 0n };
     });
   }
 
@@ -98,17 +98,18 @@
     return {
       rows, total, rule: 12n * L * C * C + V * C, work, forward, training: 3n * forward,
       six: 6n * total, palm: 6n * total + 12n * L * H * D * T, kaplan: 3n * (work.projections + work.MLP + work.scores),
-      held, peak: sum(Object.values(held)), cache, serving: bytes * total,
+      held, peak: sum(Object.values(held)), cache, half: cache / 2n, serving: bytes * total, generating: bytes * total + cache,
     };
   }
 
   // Words -----------------------------------------------------------------------------------------
 
-  const whole = (n) => n.toLocaleString("en");
+  const whole = (n) => (n === null ? "–" : n.toLocaleString("en"));
   const percent = (part, all) => `${fixed(all ? (100 * Number(part)) / Number(all) : 0, 1)} %`;
 
   /** A large number in four digits with a unit: 1,024 steps for bytes, 1,000 for all else. */
   function short(n, step, units) {
+    if (n === null) return "–";
     let x = Number(n), i = 0;
     while (x >= step && i < units.length - 1) [x, i] = [x / step, i + 1];
     return `${i ? x.toPrecision(Math.max(3, String(Math.floor(x)).length)) : x} ${units[i]}`;
@@ -126,7 +127,23 @@
     return n_kv_head && n_head % n_kv_head ? ` These divide ${n_head}: ${divisors(n_head).join(", ")}.` : "";
   }
 
-  const NOTHING = { v: null };
+  /** The same table without its numbers. */
+  const blank = (x) => {
+    if (typeof x !== "object" || x === null) return typeof x === "bigint" ? null : x;
+    if (Array.isArray(x)) return x.map(blank);
+    return Object.fromEntries(Object.entries(x).map(([name, value]) => [name, blank(value)]));
+  };
+
+  /** What the picture shows, in words. */
+  function sentence(name, all) {
+    const share = (...parts) => percent(sum(all.rows.filter((row) => parts.some((part) => row.component.includes(part))).map((row) => row.total)), all.total);
+    const off = (100 * Number(all.rule - all.total)) / Number(all.total);
+    const rule = Math.abs(off) < 0.05 ? "right to a tenth of a percent" : `${fixed(Math.abs(off), 1)} % too ${off > 0 ? "many" : "few"}`;
+    return `${name} has ${whole(all.total)} parameters: ${share("embedding", "head")} in embeddings and head, ` +
+      `${share("query", "key", "value", "attention output")} in attention, ${share("MLP up", "MLP gate", "MLP down")} in MLPs. ` +
+      `The rule 12 L·C² + V·C says ${whole(all.rule)}, ${rule}.`;
+  }
+
   const say = (value) => (value === null ? "as the rest" : typeof value === "boolean" ? (value ? "on" : "off") : String(value));
 
   /** "gpt2", or "gpt2 with n_layer = 24". */
@@ -163,29 +180,49 @@
       { title: "Training, bytes at the peak", total: inBytes(all.peak),
         parts: [part("weights", held.weights, c.accent), part("gradients", held.gradients, tint(c.accent, 0.6)),
           part("optimizer", held.optimizer, tint(c.accent, 0.3)), part("activations", held.activations, c.stream)] },
-      { title: `Generating, ${whole(T)} tokens`, total: inBytes(all.serving + all.cache),
-        parts: [part("weights", all.serving, c.accent), part("keys", all.cache / 2n, c.key), part("values", all.cache / 2n, c.value)] },
+      { title: `Generating, ${whole(T)} tokens`, total: inBytes(all.generating),
+        parts: [part("weights", all.serving, c.accent), part("keys", all.half, c.key), part("values", all.half, c.value)] },
     ];
   }
 
-  const STEP = 58, BAR = 26;
+  const STEP = 76, BAR = 26, LETTER = 6.9; // px; the last is about the width of one sign
 
-  /** One bar with its title, its total, and a name in every part that has room for one. */
+  /** One bar with its title and total. A part has its name inside, or where it is too small for that,
+   * below, with a line that leads to it. */
   function drawBar({ title, total, parts }, top, width, colours) {
-    const all = Number(sum(parts.map((part) => part.size)));
+    const all = parts.reduce((n, part) => n + Number(part.size), 0);
     const heading = { y: top + 14, class: "gptedu-title" };
     const out = [svg("text", { x: 0, ...heading }, title), svg("text", { x: width, "text-anchor": "end", ...heading }, total)];
+    if (!all) return [...out, svg("rect", { x: 0.5, y: top + 21, width: width - 1, height: BAR, class: "gptedu-frame" })];
     let x = 0;
+    const outside = [];
     for (const { name, size, colour } of parts) {
-      const wide = all ? (width * Number(size)) / all : 0;
-      const label = [name, name.replace("embedding", "").replace("attention ", "").trim()].find((one) => one.length * 6.6 + 8 < wide);
+      const wide = (width * Number(size)) / all, middle = x + wide / 2;
       const tip = svg("title", {}, `${name}: ${percent(size, all)}`);
-      if (wide > 0) out.push(svg("rect", { x, y: top + 21, width: Math.max(0.4, wide - (wide > 3 ? 1 : 0)), height: BAR, fill: colour }, tip));
-      if (label) out.push(svg("text", { x: x + 5, y: top + 38, fill: inkOn(colour), "pointer-events": "none" }, label));
+      if (wide) out.push(svg("rect", { x, y: top + 21, width: Math.max(0.4, wide - (wide > 3 ? 1 : 0)), height: BAR, fill: colour }, tip));
+      if (name.length * LETTER + 9 < wide) out.push(svg("text", { x: x + 5, y: top + 38, fill: inkOn(colour), "pointer-events": "none" }, name));
+      else if (wide >= 2) outside.push({ name: name.replace(/ embedding$|^attention /, ""), middle });
       x += wide;
     }
-    if (!all) out.push(svg("rect", { x: 0.5, y: top + 21, width: width - 1, height: BAR, class: "gptedu-frame" }));
-    return out;
+    return [...out, ...labelsBelow(outside, top + 21 + BAR, width, colours)];
+  }
+
+  /** Names under their parts, moved aside where they would touch. */
+  function labelsBelow(labels, y, width, colours) {
+    let right = width; // from the last to the first, so that none leaves the picture
+    for (const label of [...labels].reverse()) {
+      label.wide = label.name.length * (LETTER - 0.7) + 7;
+      label.x = Math.min(right - label.wide, label.middle - label.wide / 2);
+      right = label.x;
+    }
+    let left = 0;
+    return labels.flatMap((label) => {
+      label.x = Math.max(left, label.x);
+      left = label.x + label.wide;
+      const d = `M${label.middle} ${y}V${y + 4}L${label.x + label.wide / 2} ${y + 9}`;
+      const text = { x: label.x + label.wide / 2, y: y + 19, "text-anchor": "middle", class: "gptedu-number" };
+      return [svg("path", { d, fill: "none", stroke: colours.muted }), svg("text", text, label.name)];
+    });
   }
 
   /** A table with a caption; a row is its cells, the first a heading. */
@@ -198,7 +235,7 @@
   function ledgerTable(all, colours) {
     const rows = all.rows.map(({ component, formula, copies, total }) => {
       const swatch = h("span", { class: "gptedu-swatch", style: `background:${colourOf(component, colours)}` });
-      const words = formula === "0" ? "tied to the embedding" : !formula ? "none" : copies === 1n ? formula : `${copies} × ${formula.includes("+") ? `(${formula})` : formula}`;
+      const words = formula === "0" ? "tied" : !formula ? "none" : copies === 1 ? formula : `${copies} × ${formula.includes("+") ? `(${formula})` : formula}`;
       return { kind: total ? null : "gptedu-absent", cells: [[swatch, component], h("code", {}, words), whole(total)] };
     });
     rows.push({ kind: "gptedu-sum", cells: ["total", "", whole(all.total)] });
@@ -206,13 +243,13 @@
   }
 
   function costTable(all) {
-    const row = (name, number) => ({ cells: [name, number === undefined ? "" : whole(number)] });
+    const row = (name, number) => ({ cells: [name, whole(number)] });
     return table("What they cost, exactly", [
-      row("forward, operations a token", all.forward), row("forward and backward", all.training),
-      row("rule 6 N", all.six), row("PaLM, 6 N + 12 L·H·D·T", all.palm), row("Kaplan, blocks only", all.kaplan),
+      row("forward, a token", all.forward), row("and backward", all.training), row("rule 6 N", all.six),
+      row("PaLM’s rule", all.palm), row("Kaplan’s rule", all.kaplan),
       row("weights, bytes", all.held.weights), row("gradients", all.held.gradients), row("optimizer", all.held.optimizer),
       row("activations", all.held.activations), { ...row("peak of training", all.peak), kind: "gptedu-sum" },
-      row("weights to generate, bytes", all.serving), row("key and value cache, one text", all.cache),
+      row("generating: weights", all.serving), row("generating: cache", all.cache),
     ]);
   }
 
@@ -269,31 +306,32 @@
         wholeNumber(view, "vocab_size", "V  vocab_size"), wholeNumber(view, "context_length", "T  context_length"),
       ]));
       const asBias = [[null, "as bias"], [true, "on"], [false, "off"]];
+      const batches = [...new Set([...powers(0, 10), view.get("batch_size")])].sort((a, b) => a - b);
       view.row(
         view.select("position", { label: "position", options: ["learned", "sinusoidal", "rope", "none"] }),
         view.select("norm", { label: "norm", options: ["layernorm", "rmsnorm"] }),
-        view.select("norm_position", { label: "norm_position", options: ["pre", "post"] }),
         view.select("mlp", { label: "mlp", options: Object.keys(HIDDEN_TENSORS) }),
-        view.select("qkv_bias", { label: "qkv_bias", options: asBias }),
-        view.select("norm_bias", { label: "norm_bias", options: asBias }),
         view.checkbox("bias", { label: "bias" }),
         view.checkbox("tie_embeddings", { label: "tie_embeddings" }),
-        view.checkbox("qk_norm", { label: "qk_norm" }),
       );
-      view.row(
-        view.slider("batch_size", { label: "Batch", values: [...new Set([...powers(0, 10), view.get("batch_size")])].sort((a, b) => a - b) }),
+      view.add(h("details", { class: "gptedu-more" }, h("summary", {}, "More words, and how it runs"), h("div", { class: "gptedu-row" }, [
+        view.select("norm_position", { label: "norm_position", options: ["pre", "post"] }),
+        view.select("qkv_bias", { label: "qkv_bias", options: asBias }),
+        view.select("norm_bias", { label: "norm_bias", options: asBias }),
+        view.checkbox("qk_norm", { label: "qk_norm" }),
         view.slider("dropout", { label: "dropout", min: 0, max: 0.9, step: 0.05, digits: 2 }),
+        view.slider("batch_size", { label: "Batch", values: batches }),
         view.select("optimizer", { label: "Optimizer", options: ["adamw", "muon"] }),
         view.select("kernel", { label: "Attention in training", options: ["explicit", "fused"] }),
-        view.select("number_bytes", { label: "Numbers when generating", options: [[4, "32 bit"], [2, "16 bit"], [1, "8 bit"]] }),
-      );
-      const extra = ["batch_size", "optimizer", "kernel", "number_bytes"], usual = Object.fromEntries(extra.map((word) => [word, view.get(word)]));
+        view.select("number_bytes", { label: "Generating with", options: [[4, "32 bit"], [2, "16 bit"], [1, "8 bit"]] }),
+      ])));
+      const extra = ["batch_size", "optimizer", "kernel", "number_bytes"];
       const picture = view.picture((width, colours) => ({
-        height: 4 * STEP,
+        height: 4 * STEP - 6,
         label: state.label,
         children: bars(state.all, colours, state.T).flatMap((bar, i) => drawBar(bar, i * STEP, width, colours)),
       }));
-      const tables = h("div", { class: "gptedu-columns" });
+      const tables = h("div", { class: "gptedu-tables" });
       view.add(picture.el);
       view.status();
       view.add(tables);
@@ -308,6 +346,7 @@
         state = work(view, name);
         picture.update();
         tables.replaceChildren(ledgerTable(state.all, view.palette()), costTable(state.all));
+        view.line.style.minHeight = view.el.clientWidth < 500 ? "7.6em" : "4.5em"; // nothing below moves
         view.say(state.label);
       };
       await view.draw(show);
@@ -318,13 +357,18 @@
   function work(view, name) {
     const words = Object.fromEntries(WORDS.map((word) => [word, view.get(word)]));
     const run = { batch: view.get("batch_size"), optimizer: view.get("optimizer"), kernel: view.get("kernel"), bytes: view.get("number_bytes") };
+    const T = words.context_length;
+    let config;
     try {
-      const config = GptEdu.gptConfig(words), all = costs(config, run);
-      return { all, T: config.context_length, label: sentence(name, all) };
+      config = GptEdu.gptConfig(words);
     } catch (error) {
-      const none = costs(GptEdu.gptConfig({}), run); // for its rows only
       const label = `There is no such model: ${error.message}.${wayOut(words)}`;
-      return { all: empty(none), T: words.context_length, label };
+      const possible = GptEdu.gptConfig({ ...words, head_dim: 2, n_kv_head: null }); // for its formulas only
+      return { all: blank(costs(possible, run)), T, label };
     }
+    const all = costs(config, run);
+    return { all, T, label: sentence(name, all) };
   }
+
+  GptEdu.parameters = { ledger, costs, sentence };
 })((globalThis.GptEdu ||= {}));
