@@ -131,6 +131,14 @@ def check_head(page: Any, weights: torch.Tensor, text: str, layer: int, head: in
     )
 
 
+def check_grid(page: Any, weights: torch.Tensor) -> None:
+    """Below each small map stands how far its head looks back."""
+    texts = page.locator("svg[role=application] >> nth=1 >> text").all_text_contents()
+    found = [float(text.removesuffix(" back")) for text in texts if text.endswith(" back")]
+    wanted = [facts(head)["distance"] for layer in weights for head in layer]
+    assert found == pytest.approx(wanted, abs=0.0502)
+
+
 def tints(page: Any) -> dict[int, tuple[str, str]]:
     """Of each token that the query may read: colour of its box, and the number below."""
     found = page.evaluate(
@@ -242,7 +250,8 @@ def test_small_maps_have_every_cell_in_its_shade(bench: Any) -> None:
 @pytest.mark.browser
 def test_every_head_by_keys_says_what_python_says(chromium: Any, weights: Path, model: GPT) -> None:
     wanted = attention(model, TEXT)
-    with explorer(chromium, weights) as page:
+    with explorer(chromium, weights, layer=1) as page:
+        check_grid(page, wanted)
         picture(page, "grid").focus()
         for layer in (1, 2, 3):
             for head in (1, 2, 3, 4):
@@ -327,7 +336,7 @@ def test_before_training_is_the_model_of_the_seed(chromium: Any, weights: Path, 
 
 @pytest.mark.browser
 def test_own_text_is_read_cut_and_cleaned(chromium: Any, weights: Path, model: GPT) -> None:
-    with explorer(chromium, weights) as page:
+    with explorer(chromium, weights, layer=1) as page:
         field, note = page.get_by_role("textbox", name="Text"), page.locator(".gptedu-line")
         field.fill("Wherefore?")  # no W and no question mark in this vocabulary
         page.wait_for_function("document.body.textContent.includes('Left out: “W” “?”')")
@@ -336,6 +345,7 @@ def test_own_text_is_read_cut_and_cleaned(chromium: Any, weights: Path, model: G
         page.wait_for_function("document.body.textContent.includes('Only the first 48 of 600')")
         cut = ("Romeo " * 100)[:48]
         check_head(page, attention(model, cut), cut, 1, 1)
+        check_grid(page, attention(model, cut))
         field.fill("é")
         page.wait_for_function("document.body.textContent.includes('has one character only')")
         assert "Nothing to read yet" in note.inner_text()
@@ -381,10 +391,16 @@ def test_nothing_jumps_while_heads_and_tokens_change(chromium: Any, weights: Pat
 
 
 @pytest.mark.browser
-def test_light_dark_narrow_and_paper(chromium: Any, weights: Path) -> None:
+def test_light_dark_narrow_and_paper(chromium: Any, weights: Path, model: GPT) -> None:
     for width in (1100, 360):
         with explorer(chromium, weights, {"viewport": {"width": width, "height": 900}}) as page:
-            assert findings(page) == []
+            cells = (
+                "[...document.querySelectorAll('svg .gptedu-shade path')].map((p) => p.outerHTML)"
+            )
+            light = page.evaluate(cells)
+            assert findings(page) == []  # it leaves the page dark
+            assert page.evaluate(cells) != light
+            check_grid(page, attention(model, TEXT))
 
 
 @pytest.mark.browser
@@ -468,7 +484,7 @@ def test_the_shipped_model_answers_in_time(chromium: Any, weights: Path) -> None
     text = "O Romeo, Romeo! wherefore"
     with explorer(chromium, weights, text=text) as page:
         wanted = trace(real, torch.tensor([tokenizer.encode(text)])).attention[:, 0].double()
-        check_head(page, wanted, text, 1, 1)
+        check_head(page, wanted, text, 2, 1)
         head, typed = page.evaluate(
             """async () => {
               const grid = document.querySelectorAll("svg[role=application]")[1];

@@ -50,6 +50,7 @@ class NextCharacterLaboratory(host.ModelWidget):
         return value
 
     def fallback(self) -> str:
+        """The likeliest characters and their chances, stage by stage, as a table."""
         model, tokenizer = checkpoint.load(self.model_name or self.SHIPPED)
         known = set(tokenizer.vocab.values())
         text = "".join(c for c in self.prompt + self.written if c in known) or "\n"

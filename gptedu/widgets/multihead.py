@@ -35,7 +35,7 @@ class HeadExplorer(host.ModelWidget):
     _height = 790
     text = traitlets.Unicode("O Romeo, Romeo! wherefore").tag(sync=True, book=True)
     trained = traitlets.Bool(True).tag(sync=True, book=True)
-    layer = traitlets.Int(1).tag(sync=True, book=True)
+    layer = traitlets.Int(2).tag(sync=True, book=True)
     head = traitlets.Int(1).tag(sync=True, book=True)
     query = traitlets.Int(None, allow_none=True).tag(sync=True, book=True)
     seed = traitlets.Int(1337).tag(sync=True, book=True)
@@ -48,6 +48,7 @@ class HeadExplorer(host.ModelWidget):
         return value
 
     def fallback(self) -> str:
+        """How far each head looks back on this text, as a table."""
         model, tokenizer = checkpoint.load(self.model_name or self.SHIPPED)
         text = "".join(c for c in self.text if c in tokenizer.vocab.values()) or "\n"
         ids = torch.tensor([tokenizer.encode(text)[: min(LONGEST, model.config.context_length)]])

@@ -364,7 +364,7 @@
         const chance = percent(table.chance);
         const how = view.get("temperature") === 0 ? "Greedy choice is" : `Seed ${view.get("seed")} draws`;
         const most = `After “${tail}” the model's favourite is “${nameOf(rows[0])}” (${percent(rows[0].chances[0])}).`;
-        const end = full() ? "The sheet is full: clear it to go on." : `${how} “${seen(tokenizer.piece(id))}” (▸ ${chance})${next === rows.length - 1 && rows[next].id === null ? ", one of the others" : ""}.`;
+        const end = full() ? "The sheet is full: clear it to go on." : `${how} “${seen(tokenizer.piece(id))}” (▸\u00a0${chance})${next === rows.length - 1 && rows[next].id === null ? ", one of the others" : ""}.`;
         return `${most} The filters leave ${left} of ${count(V, unit)}. ${end}`;
       };
       const rowWords = (row) => {
