@@ -330,7 +330,12 @@
       const nameOf = ({ id, count: n }) => (id === null ? `+${n}` : seen(tokenizer.piece(id)));
       const chart = view.picture((width, colours) => {
         const { temperature: t, top_k: k, top_p: p } = settings();
-        const headings = [["model", "in %"], ["temperature", fixed(t, 2)], ["top-k", k ?? "all"], ["top-p", p === 1 ? "all" : fixed(p, 2)]];
+        const headings = [
+          ["model", "in %"],
+          [width < 420 ? "temp." : "temperature", fixed(t, 2)],
+          ["top-k", k ?? "all"],
+          ["top-p", p === 1 ? "all" : fixed(p, 2)],
+        ];
         const names = table.rows.map(nameOf);
         return {
           height: TOP + ROW * table.rows.length + 2,
