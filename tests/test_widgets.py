@@ -24,6 +24,7 @@ import torch
 import traitlets
 from axe_playwright_python.sync_playwright import Axe
 
+from gptedu import seeds
 from gptedu.config import GPTConfig
 from gptedu.seeds import untrained
 from gptedu.tokenizer import CharTokenizer
@@ -177,7 +178,7 @@ def test_random_numbers_are_those_of_mulberry32() -> None:
             yield ((t ^ (t >> 14)) & 0xFFFFFFFF) / 2**32
 
     for seed in (0, 1337, 2**32 - 1):
-        stream, ours = reference(seed), host.Random(seed)
+        stream, ours = reference(seed), seeds.Random(seed)
         found = [*ours.even(3), *ours.even(500)]
         assert found == [next(stream) for _ in range(503)]
 

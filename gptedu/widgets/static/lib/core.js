@@ -321,7 +321,11 @@
         queueMicrotask(() => ((waiting = false), this.redraw()));
       };
       this.on("change", soon);
-      const now = () => this.redraw(); // at once, because paper may be next
+      const now = () => {
+        this.redraw(); // at once, because paper may be next
+        // JupyterLab hides everything while it changes its theme: there was no width to draw for
+        if (!this.el.clientWidth) requestAnimationFrame(() => this.redraw());
+      };
       const theme = new MutationObserver(now);
       const attributeFilter = ["data-theme", "data-jp-theme-light", "data-jp-theme-name", "class"];
       for (const el of [document.documentElement, document.body]) theme.observe(el, { attributeFilter });
