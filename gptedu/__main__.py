@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gptedu: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ngptedu: stopped; the same command goes on from here", file=sys.stderr)
+        word = "; the same command goes on from here" if options.run is train_command else ""
+        print(f"\ngptedu: stopped{word}", file=sys.stderr)
         return 130
     return 0
 
@@ -54,21 +56,39 @@ def train_command(options: argparse.Namespace) -> None:
     text = _corpus(options.corpus)
     tokenizer = CharTokenizer(text)
     model_words, train_words = _words(options.set)
+    if "out" in train_words:
+        raise ValueError("--set out=...: the folder is given by --out")
     recipe = options.recipe or (options.preset if options.preset in TRAIN_PRESETS else None)
     out = Path(options.out or f"runs/{options.preset}")
     config = _recipe(recipe, **train_words, out=out)
     if config.save_every is None:
-        config = _recipe(recipe, **train_words, out=out, save_every=config.eval_every)
+        often = min(config.eval_every, 25)  # what a kill may cost
+        config = _recipe(recipe, **train_words, out=out, save_every=often)
+    _make_folder(out)
     words = {"vocab_size": tokenizer.vocab_size} | model_words
     model = untrained(GPTConfig.preset(options.preset, **words), config.seed)
     _train(model, tokenizer.encode(text), config)
     print(f"saved {save(out, model, tokenizer)}; it writes:\n")
-    print(_write(model, tokenizer, "\n", 200, torch.Generator().manual_seed(config.seed)))
+    start = "\n" if "\n" in text else text[0]
+    print(_write(model, tokenizer, start, 200, torch.Generator().manual_seed(config.seed)))
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out {out}: nothing can be written there ({error})") from error
 
 
 def sample_command(options: argparse.Namespace) -> None:
     """Let a model go on from the prompt."""
     model, tokenizer = load(options.model)
+    if not options.prompt:
+        raise ValueError("--prompt is empty; the model goes on from at least one character")
+    if options.seed is not None and not 0 <= options.seed < 2**63:
+        raise ValueError(f"--seed {options.seed} must be at least 0 and under 2**63")
     generator = None if options.seed is None else torch.Generator().manual_seed(options.seed)
     settings = {word: getattr(options, word) for word in ("temperature", "top_k", "top_p")}
     print(_write(model, tokenizer, options.prompt, options.length, generator, **settings))
@@ -93,7 +113,7 @@ def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
             raise KeyboardInterrupt
         asked.append(True)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
     try:
         with tqdm(total=config.steps, unit="step", smoothing=0.05) as bar:
             for record in run:
@@ -104,7 +124,8 @@ def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
                 if asked:
                     run.throw(KeyboardInterrupt)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _write(
@@ -152,6 +173,7 @@ def _words(settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _value(text: str) -> Any:
     """Numbers, True, False, None and tuples as Python reads them; the rest is a string."""
+    text = {"true": "True", "false": "False", "none": "None"}.get(text, text)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

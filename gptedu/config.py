@@ -43,6 +43,12 @@ def _check_whole(config: Any, words: tuple[str, ...], least: int) -> None:
         )
 
 
+def _check_bool(config: Any, words: tuple[str, ...]) -> None:
+    for word in words:
+        value = getattr(config, word)
+        _require(isinstance(value, bool), f"{word}={value!r} must be True or False")
+
+
 def _check_range(config: Any, word: str, low: float, high: float) -> None:
     """`low <= value < high`, and a number at all (so NaN is refused too)."""
     value = getattr(config, word)
@@ -131,6 +137,7 @@ class GPTConfig:
             if getattr(self, word) is None:
                 object.__setattr__(self, word, value)
         _check_whole(self, ("n_kv_head", "head_dim", "d_ff"), 1)
+        _check_bool(self, ("bias", "qkv_bias", "norm_bias", "tie_embeddings", "qk_norm"))
         if self.window is not None:
             _check_whole(self, ("window",), 1)
         _check_range(self, "dropout", 0.0, 1.0)
@@ -206,21 +213,28 @@ class TrainConfig:
     out: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", tuple(self.betas))  # a list, when it comes from JSON
+        betas: Any = self.betas
+        if isinstance(betas, list):  # as it comes from JSON
+            object.__setattr__(self, "betas", tuple(betas))
         if self.out is not None:
             object.__setattr__(self, "out", str(self.out))
         _check_choices(self)
         _check_whole(self, ("steps", "batch_size", "accumulate", "eval_every"), 1)
         _check_whole(self, ("warmup", "seed"), 0)
+        _check_bool(self, ("keep_best", "compile"))
+        _require(self.seed < 2**32, f"seed={self.seed} must be under 2**32")
         for word in ("eval_batches", "patience", "save_every"):
             if getattr(self, word) is not None:
                 _check_whole(self, (word,), 1)
         for word in ("lr", "muon_lr", "weight_decay", "min_lr"):
             _check_range(self, word, 0.0, float("inf"))
         if self.clip is not None:
-            _require(self.clip > 0, f"clip={self.clip!r} must be above 0; None turns clipping off")
+            number = isinstance(self.clip, int | float) and self.clip > 0
+            _require(number, f"clip={self.clip!r} must be above 0; None turns clipping off")
         _require(
-            len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas),
+            isinstance(self.betas, tuple)
+            and len(self.betas) == 2
+            and all(isinstance(b, int | float) and 0 <= b < 1 for b in self.betas),
             f"betas={self.betas!r} must be two numbers of at least 0 and under 1",
         )
         _require(self.min_lr <= self.lr, f"min_lr={self.min_lr} is above lr={self.lr}")

@@ -147,7 +147,11 @@ class Exercise:
             given = copy.deepcopy(arguments)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                output = self.run(subject, *given)
+                try:
+                    output = self.run(subject, *given)
+                except Exception as error:
+                    error.add_note(f"check.{self.name}: it stopped on {label}")
+                    raise
             answers[label] = (output, [g for g in given if isinstance(g, Tensor | list)])
         return answers
 
