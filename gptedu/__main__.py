@@ -12,7 +12,7 @@ import ast
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -62,8 +62,7 @@ def train_command(options: argparse.Namespace) -> None:
     out = Path(options.out or f"runs/{options.preset}")
     config = _recipe(recipe, **train_words, out=out)
     if config.save_every is None:
-        often = min(config.eval_every, 25)  # what a kill may cost
-        config = _recipe(recipe, **train_words, out=out, save_every=often)
+        config = replace(config, save_every=min(config.eval_every, 25))  # what a kill may cost
     _make_folder(out)
     words = {"vocab_size": tokenizer.vocab_size} | model_words
     model = untrained(GPTConfig.preset(options.preset, **words), config.seed)

@@ -11,7 +11,6 @@ numbers. Left out: files in several parts, as models beyond a few gigabytes need
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from gptedu.config import GPTConfig
+from gptedu.files import write_whole
 from gptedu.model import GPT
 from gptedu.tokenizer import BPETokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 
@@ -153,16 +153,7 @@ def _write(file: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> Non
         {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
         {word: json.dumps(value) for word, value in notes.items()},
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, file)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(file, content)
 
 
 def _read(file: Path, words: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Any]]:

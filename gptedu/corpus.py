@@ -19,7 +19,6 @@ import hashlib
 import math
 import os
 import re
-import tempfile
 import urllib.request
 import warnings
 from collections import defaultdict
@@ -32,6 +31,8 @@ from typing import NamedTuple
 
 from platformdirs import user_cache_path
 from tqdm import tqdm
+
+from gptedu.files import write_whole
 
 SIZE = 1_115_394
 SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
@@ -73,7 +74,7 @@ def tiny_shakespeare() -> str:
             tried.append(f"{url}: {error!r}")
             continue
         try:
-            _write(data, cached)
+            write_whole(cached, data)
         except OSError as error:
             warnings.warn(f"cannot keep Tiny Shakespeare in the cache: {error}", stacklevel=2)
         return text
@@ -110,20 +111,6 @@ def _download(url: str) -> bytes:
     if len(data) > SIZE:
         raise ValueError(f"it sends more than the {SIZE:,} bytes of Tiny Shakespeare")
     return bytes(data)
-
-
-def _write(data: bytes, path: Path) -> None:
-    """All of it or nothing, even when two processes write at once or one is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
 
 
 class Draw(NamedTuple):

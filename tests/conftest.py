@@ -2,7 +2,9 @@
 
 import random
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from jaxtyping import install_import_hook
 
@@ -18,6 +20,8 @@ import numpy  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from tests import browser  # noqa: E402
+
 torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it brings
 
 
@@ -27,6 +31,13 @@ def seeds() -> None:
     random.seed(0)
     numpy.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """The browser, one for a module; skipped, aloud, where there is none."""
+    with browser.chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "gptedu"
 
 # A module may import those in rows above its own: never one below, never one beside it.
 LADDER = [
-    ("ground", ["config"]),
+    ("ground", ["config", "files"]),
     ("bricks", ["tokenizer"]),
     ("bricks", ["corpus", "batches"]),
     ("bricks", ["embedding"]),

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from gptedu import checkpoint
+from gptedu import checkpoint, files
 from gptedu.checkpoint import load, read_notes, resume, save, save_state
 from gptedu.config import GPTConfig, TrainConfig
 from gptedu.model import GPT
@@ -200,7 +200,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def full(descriptor: int) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="no space"):
         save(tmp_path, tiny(), TOKENIZER)
     assert same(load(file)[0], model)

@@ -6,7 +6,6 @@ the words that a reader sees with both.
 
 import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -97,12 +96,6 @@ def test_what_cannot_be_shown_is_refused_and_an_own_model_is_looked_at() -> None
 
 
 # JavaScript ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
 
 
 def flag_by_gradient(mask: str, window: int, T: int) -> bool:

@@ -19,8 +19,7 @@ from gptedu.embedding import sinusoids
 from gptedu.rope import Rotary, rotation_angles
 from gptedu.seeds import Random, untrained
 from gptedu.widgets import PositionExplorer, host
-from tests import browser
-from tests.widget_page import findings, milliseconds, page_with, restored
+from tests.widget_page import bare_page, findings, milliseconds, page_with, restored
 
 CASES = [
     dict(zip(("d", "positions", "base"), case, strict=True))
@@ -29,18 +28,9 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
-
-
-@pytest.fixture(scope="module")
 def plain(chromium: Any) -> Iterator[Any]:
     """A page that has the arithmetic and shows nothing."""
-    with browser.visit(chromium) as page:
-        page.goto("about:blank")
-        for file in (*(f"lib/{name}" for name in host.LIBRARY), "embedding.js"):
-            page.add_script_tag(path=host.STATIC / file)
+    with bare_page(chromium, "embedding.js") as page:
         yield page
 
 

@@ -28,7 +28,7 @@ from gptedu.seeds import untrained
 from gptedu.tokenizer import BPETokenizer, CharTokenizer
 from gptedu.widgets import NextCharacterLaboratory, host
 from tests import browser
-from tests.widget_page import HOSTILE, findings, page_with, restored
+from tests.widget_page import HOSTILE, findings, little_model, page_with, restored
 
 SYMBOLS = "\n !',:EMORaefhimortuwy"
 TOKENIZER = CharTokenizer(SYMBOLS)
@@ -41,12 +41,6 @@ URL = f"{browser.HTTP}/index.html"
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
-
-
-@pytest.fixture(scope="module")
 def model() -> GPT:
     return untrained(CONFIG, seed=3)
 
@@ -54,11 +48,7 @@ def model() -> GPT:
 @pytest.fixture(autouse=True)
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: GPT) -> Path:
     """A small model in the place of the shipped one."""
-    folder = tmp_path / "assets"
-    checkpoint.save(folder / "shakespeare-mini.safetensors", model, TOKENIZER)
-    for module in (host, checkpoint):
-        monkeypatch.setattr(module, "ASSETS", folder)
-    return folder / "shakespeare-mini.safetensors"
+    return little_model(tmp_path / "assets", monkeypatch, model, TOKENIZER)
 
 
 @contextmanager

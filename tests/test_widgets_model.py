@@ -15,10 +15,9 @@ from gptedu.config import CHOICES, PRESETS, GPTConfig
 from gptedu.model import GPT
 from gptedu.parameters import count_parameters
 from gptedu.tracing import trace
-from gptedu.widgets import ModelMap, chapter_links, host
+from gptedu.widgets import ModelMap, chapter_links
 from gptedu.widgets.parameters import loose_words
-from tests import browser
-from tests.widget_page import findings, milliseconds, page_with, restored
+from tests.widget_page import bare_page, findings, milliseconds, page_with, restored
 
 LINKS = {"attention": "03_attention.html", "mlp": "javascript:alert(1)", "block": "https://[bad"}
 VARIANTS = [
@@ -34,18 +33,9 @@ VARIANTS = [
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
-
-
-@pytest.fixture(scope="module")
 def plain(chromium: Any) -> Iterator[Any]:
     """A page that knows the boxes and shows nothing."""
-    with browser.visit(chromium) as page:
-        page.goto("about:blank")
-        for file in (*(f"lib/{name}" for name in host.LIBRARY), "model.js"):
-            page.add_script_tag(path=host.STATIC / file)
+    with bare_page(chromium, "model.js") as page:
         yield page
 
 

@@ -21,7 +21,7 @@ from gptedu.tokenizer import BPETokenizer, CharTokenizer
 from gptedu.tracing import trace
 from gptedu.widgets import HeadExplorer, host
 from tests import browser
-from tests.widget_page import HOSTILE, findings, page_with, restored
+from tests.widget_page import HOSTILE, findings, little_model, page_with, restored
 
 SYMBOLS = "\n !,:<>/Oacefhimoprtw" + "R"
 TOKENIZER = CharTokenizer(SYMBOLS)
@@ -31,12 +31,6 @@ CONFIG = GPTConfig(
 )  # fmt: skip
 TEXT = "O Romeo, Romeo!\nO"
 LIVE = "[data-gptedu-widget=multihead][data-gptedu-live]"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +46,7 @@ def model() -> GPT:
 @pytest.fixture(autouse=True)
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: GPT) -> Path:
     """A small model in the place of the shipped one."""
-    folder = tmp_path / "assets"
-    checkpoint.save(folder / "shakespeare-mini.safetensors", model, TOKENIZER)
-    for module in (host, checkpoint):
-        monkeypatch.setattr(module, "ASSETS", folder)
-    return folder / "shakespeare-mini.safetensors"
+    return little_model(tmp_path / "assets", monkeypatch, model, TOKENIZER)
 
 
 @contextmanager

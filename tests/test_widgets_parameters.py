@@ -14,10 +14,9 @@ import pytest
 from gptedu import cost
 from gptedu.config import CHOICES, PRESETS, GPTConfig
 from gptedu.parameters import count_parameters
-from gptedu.widgets import ParameterCalculator, host
+from gptedu.widgets import ParameterCalculator
 from gptedu.widgets.parameters import ConfigWidget, loose_words
-from tests import browser
-from tests.widget_page import findings, milliseconds, page_with, restored
+from tests.widget_page import bare_page, findings, milliseconds, page_with, restored
 
 RUN = {"batch": 8, "optimizer": "adamw", "kernel": "explicit", "bytes": 2}
 
@@ -78,12 +77,6 @@ def expected(config: GPTConfig, run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
-
-
 COSTS = """([words, run]) => {
   const plain = (x) => JSON.parse(JSON.stringify(x, (_, v) => typeof v === "bigint" ? `${v}n` : v));
   return plain(GptEdu.parameters.costs(GptEdu.gptConfig(words), run));
@@ -102,10 +95,7 @@ def whole(found: Any) -> Any:
 @pytest.fixture(scope="module")
 def arithmetic(chromium: Any) -> Iterator[Any]:
     """A page that has the arithmetic and shows nothing."""
-    with browser.visit(chromium) as page:
-        page.goto("about:blank")
-        for file in (*(f"lib/{name}" for name in host.LIBRARY), "parameters.js"):
-            page.add_script_tag(path=host.STATIC / file)
+    with bare_page(chromium, "parameters.js") as page:
         yield page
 
 

@@ -5,7 +5,6 @@ merges that JavaScript learns from a text are those of `BPETokenizer.train`.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -48,12 +47,6 @@ def test_fallback_lists_the_tokens(text: str) -> None:
 
 
 # The page -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as chromium:
-        yield chromium
 
 
 @pytest.mark.browser

@@ -12,8 +12,9 @@ from axe_playwright_python.sync_playwright import Axe
 
 from gptedu import checkpoint
 from gptedu.config import GPTConfig
+from gptedu.model import GPT
 from gptedu.seeds import untrained
-from gptedu.tokenizer import CharTokenizer
+from gptedu.tokenizer import CharTokenizer, Tokenizer
 from gptedu.widgets import Widget, host, weights_script
 from tests import browser
 
@@ -35,14 +36,30 @@ CONFIG = GPTConfig(
 )  # fmt: skip
 
 
-def little_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small random model in the place of the one that the book ships."""
+def little_model(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: GPT | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Path:
+    """A small model, random unless given, in the place of the one that the book ships."""
     folder.mkdir()
     file = folder / "shakespeare-mini.safetensors"
-    file.write_bytes(host.pack(untrained(CONFIG, seed=5), CharTokenizer(SYMBOLS)))
+    model, tokenizer = model or untrained(CONFIG, seed=5), tokenizer or CharTokenizer(SYMBOLS)
+    file.write_bytes(host.pack(model, tokenizer))
     monkeypatch.setattr(host, "ASSETS", folder)
     monkeypatch.setattr(checkpoint, "ASSETS", folder)
     return file
+
+
+@contextmanager
+def bare_page(chromium: Any, file: str) -> Iterator[Any]:
+    """A page that has the library and one widget's arithmetic, and shows nothing."""
+    with browser.visit(chromium) as page:
+        page.goto("about:blank")
+        for script in (*(f"lib/{name}" for name in host.LIBRARY), file):
+            page.add_script_tag(path=host.STATIC / script)
+        yield page
 
 
 @contextmanager

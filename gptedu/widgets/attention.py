@@ -15,13 +15,12 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from gptedu.attention import causal_mask
-from gptedu.checkpoint import load
 from gptedu.model import GPT
 from gptedu.multihead import repeat_heads, split_heads
 from gptedu.seeds import Random
-from gptedu.tokenizer import CharTokenizer, Tokenizer
+from gptedu.tokenizer import Tokenizer
 from gptedu.tracing import trace
-from gptedu.widgets.host import ModelWidget, table
+from gptedu.widgets.host import ModelWidget, table, usable
 
 MASKS = ("causal", "off", "inverted", "after")
 LONGEST = 16
@@ -127,11 +126,10 @@ class MaskLaboratory(ModelWidget):
         if self.vectors == "random":
             names = list(self.text[: self.length])
             return names, *vectors_of("".join(names), self.head_dim, self.seed)
-        model, tokenizer = load(self.model_name or self.SHIPPED)
-        text = self.text
-        if isinstance(tokenizer, CharTokenizer):
-            text = "".join(symbol for symbol in text if symbol in tokenizer.ids)
-        ids = tokenizer.encode(text)[: min(self.length, model.config.context_length)]
+        model, tokenizer = self.stored()
+        ids = tokenizer.encode(usable(tokenizer, self.text))[
+            : min(self.length, model.config.context_length)
+        ]
         layer = min(self.layer, model.config.n_layer)
         head = min(self.head, model.config.n_head)
         return [tokenizer.decode([i]) for i in ids], *head_vectors(model, ids, layer, head)

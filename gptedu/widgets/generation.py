@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import traitlets
 
-from gptedu import checkpoint, sampling
+from gptedu import sampling
 from gptedu.generation import window_start
 from gptedu.widgets import host
 
@@ -51,13 +51,12 @@ class NextCharacterLaboratory(host.ModelWidget):
 
     def fallback(self) -> str:
         """The likeliest characters and their chances, stage by stage, as a table."""
-        model, tokenizer = checkpoint.load(self.model_name or self.SHIPPED)
-        known = set(tokenizer.vocab.values())
-        text = "".join(c for c in self.prompt + self.written if c in known) or "\n"
+        model, tokenizer = self.stored()
+        text = host.usable(tokenizer, self.prompt + self.written) or "\n"
         ids = tokenizer.encode(text)
         ids = ids[window_start(len(ids), model.config.context_length) :]
         with torch.no_grad():
-            logits = model.eval()(torch.tensor([ids]))[0, -1].float()
+            logits = model(torch.tensor([ids]))[0, -1].float()
         stages = [logits, sampling.temperature(logits, self.temperature)]
         stages.append(sampling.top_k(stages[-1], self.top_k or len(logits)))
         stages.append(sampling.top_p(stages[-1], self.top_p))

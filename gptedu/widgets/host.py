@@ -23,9 +23,9 @@ import anywidget
 import traitlets
 from safetensors.torch import save as to_bytes
 
-from gptedu.checkpoint import ASSETS
+from gptedu.checkpoint import ASSETS, load
 from gptedu.model import GPT
-from gptedu.tokenizer import Tokenizer
+from gptedu.tokenizer import BPETokenizer, CharTokenizer, Tokenizer
 
 STATIC = Path(__file__).parent / "static"
 LIBRARY = ("gpt.js", "tokenizer.js", "core.js")
@@ -144,9 +144,20 @@ class ModelWidget(Widget):
             self.model_name = ""
             self.weights = pack(model, tokenizer)
 
+    def stored(self) -> tuple[GPT, CharTokenizer | BPETokenizer]:
+        """The model that stands in the page, and its tokenizer: the shipped one, never your own."""
+        return load(self.model_name or self.SHIPPED)
+
     def book_state(self) -> dict[str, Any]:
         """As every widget's; in the place of your own model stands the shipped one."""
         return super().book_state() | {"model_name": self.model_name or self.SHIPPED}
+
+
+def usable(tokenizer: Tokenizer, text: str) -> str:
+    """The text without the characters that have no id, as `usable` in lib/tokenizer.js."""
+    if not isinstance(tokenizer, CharTokenizer):
+        return text
+    return "".join(symbol for symbol in text if symbol in tokenizer.ids)
 
 
 def _shipped(name: str) -> Path:

@@ -9,7 +9,6 @@ of their own. Chapters 4 and 11. Left out: what a head writes; a weight says whe
 import torch
 import traitlets
 
-from gptedu import checkpoint
 from gptedu.tracing import trace
 from gptedu.widgets import host
 
@@ -49,8 +48,8 @@ class HeadExplorer(host.ModelWidget):
 
     def fallback(self) -> str:
         """How far each head looks back on this text, as a table."""
-        model, tokenizer = checkpoint.load(self.model_name or self.SHIPPED)
-        text = "".join(c for c in self.text if c in tokenizer.vocab.values()) or "\n"
+        model, tokenizer = self.stored()
+        text = host.usable(tokenizer, self.text) or "\n"
         ids = torch.tensor([tokenizer.encode(text)[: min(LONGEST, model.config.context_length)]])
         places = torch.arange(ids.shape[1])
         distance = places[:, None] - places
