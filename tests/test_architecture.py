@@ -203,7 +203,7 @@ def test_the_size_of_a_file_is_counted_right(tmp_path: Path) -> None:
     )
     assert code_lines(file) == 3
     script = tmp_path / "x.js"
-    script.write_text("/** Adds.\n * @param {number} a */\nconst f = (a) =>\n\n  // why\n  a * 2;\n")
+    script.write_text("/** Twice.\n * So */\n/* it is */\nconst f = (a) =>\n\n  // why\n  a + a;\n")
     assert script_lines(script) == 2
 
 
