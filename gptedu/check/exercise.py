@@ -38,9 +38,10 @@ from torch import Tensor
 from gptedu.check.report import Report, show
 
 IN_PLACE = (
-    "the answer is right, but the input was changed: `x += y` and functions whose name ends in `_` "
+    "the numbers are right, but the input was changed: `x += y` and functions whose name ends in `_` "
     "write into the caller's tensor, `x = x + y` makes a new one. After the call, "
 )
+DTYPE = "the numbers are right, but the dtype of "
 Probes = dict[str, tuple[Any, ...]]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -142,7 +143,10 @@ class Exercise:
                 fields = mistake.numbers(theirs[label][0], *probes[label])
                 message = f"{mistake.explanation.format(**fields)}\n\n{evidence}"
                 return Report(self.name, False, mistake.name, message, mistake.source)
-        message = f"Not equal to the reference, and no mistake that we know.\n\n{evidence}"
+        verdict = "Not equal to the reference, and no mistake that we know."
+        if difference.what.startswith((IN_PLACE, DTYPE)):
+            verdict = "Nearly."
+        message = f"{verdict}\n\n{evidence}"
         return Report(self.name, False, None, message)
 
     def _answers(self, subject: Callable[..., Any], probes: Probes) -> dict[str, tuple[Any, Any]]:
@@ -222,7 +226,7 @@ def _tensor_difference(yours: Any, right: Tensor, where: str) -> Difference | No
         return Difference(where, str(tuple(yours.shape)), str(tuple(right.shape)), "the shape of ")
     if yours.dtype != right.dtype:
         close = torch.allclose(yours.double(), right.double(), 1e-4, 1e-5, equal_nan=True)
-        what = "its numbers are right, but the dtype of " if close else "the dtype of "
+        what = DTYPE if close else "the dtype of "
         return Difference(where, str(yours.dtype), str(right.dtype), what)
     if right.is_floating_point():
         same = torch.isclose(yours, right, rtol=1e-4, atol=1e-5, equal_nan=True)
