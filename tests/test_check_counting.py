@@ -157,6 +157,26 @@ def test_the_gemma_report_s_width_is_recognised() -> None:
     assert "14336" in verdict.message
 
 
+def test_a_state_dict_without_the_head_misses_an_untied_one() -> None:
+    def mine(config: GPTConfig) -> int:
+        held = built(config).state_dict().items()
+        return sum(tensor.numel() for name, tensor in held if name != "head.weight")
+
+    verdict = check.count_model.diagnose(mine)
+    assert verdict.mistake == "untied head's weights forgotten"
+    assert "525,336,576" in verdict.message  # 128,256 x 4,096
+
+
+def test_the_commonest_formula_of_a_cache_is_recognised() -> None:
+    def mine(config: GPTConfig, tokens: int, number_bytes: int) -> int:
+        return 2 * config.n_layer * config.d_model * tokens * number_bytes
+
+    verdict = check.kv_cache_bytes.diagnose(mine)
+    assert verdict.mistake == "the model's width kept"
+    assert "4096 numbers" in verdict.message
+    assert "8 x 128" in verdict.message
+
+
 def test_a_cache_for_every_query_head_is_told_its_factor() -> None:
     def mine(config: GPTConfig, tokens: int, number_bytes: int) -> int:
         return 2 * config.n_layer * config.n_head * config.head_dim * tokens * number_bytes

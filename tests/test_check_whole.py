@@ -63,7 +63,19 @@ def test_a_model_may_be_tied_by_registering_the_parameter() -> None:
         model.head.load_state_dict(model.token_embedding.state_dict())
         return model
 
+    def wrapped(model: GPT) -> GPT:
+        model.head.weight = nn.Parameter(model.token_embedding.weight)
+        return model
+
+    def into_the_embedding(model: GPT) -> GPT:
+        model.token_embedding.weight.data.copy_(model.head.weight)
+        model.head.weight = model.token_embedding.weight
+        return model
+
     assert check.tie.diagnose(registered)
+    assert check.tie.diagnose(wrapped).mistake == "two parameters on one memory"
+    swapped = check.tie.diagnose(into_the_embedding)
+    assert swapped.mistake == "the embedding took the head's matrix"
     verdict = check.tie.diagnose(twice)
     assert verdict.mistake == "copied, not shared"
     model, _ = check.tie.probes()["a model of two layers"]
@@ -97,6 +109,9 @@ def test_values_may_come_from_the_other_library() -> None:
     verdict = check.value_head.diagnose(lambda model, head, ids: head(model.hidden(ids)))
     assert verdict.mistake == "an axis of length 1 left over"
     assert "shape (2, 5, 1)" in verdict.message
+    verdict = check.value_head.diagnose(lambda model, head, ids: head(model.hidden(ids)).squeeze())
+    assert verdict.mistake == "every axis of length 1 dropped"
+    assert "shape (5,), where 1 times 5" in verdict.message
 
 
 def test_the_encoders_loss_as_transformers_computes_it() -> None:
@@ -108,6 +123,12 @@ def test_the_encoders_loss_as_transformers_computes_it() -> None:
         return (surprise * hidden).mean()
 
     assert check.masked_loss.diagnose(with_ignored)
+    verdict = check.masked_loss.diagnose(
+        lambda logits, ids, hidden: F.cross_entropy(
+            logits[:, :-1][hidden[:, 1:]], ids[:, 1:][hidden[:, 1:]]
+        )
+    )
+    assert verdict.mistake == "the hidden ones asked of their left neighbour"
     verdict = check.masked_loss.diagnose(visible_too)
     assert verdict.mistake == "divided by all tokens"
     mine = visible_too(*check.masked_loss.probes()["three hidden tokens of 18"]).item()

@@ -23,8 +23,8 @@ def _presets(*names: str) -> Callable[[], Probes]:
 
 def _sizes(yours: int, config: GPTConfig, *_: Any) -> dict[str, Any]:
     """The config's words, and products that an explanation may want to show."""
-    C, V, T, L = config.d_model, config.vocab_size, config.context_length, config.n_layer
-    products = {"CC": C * C, "C4": 4 * C, "VC": V * C, "TC": T * C, "TTL": T * T * L}
+    C, V, T = config.d_model, config.vocab_size, config.context_length
+    products = {"CC": C * C, "C4": 4 * C, "VC": V * C, "TC": T * C}
     head = {"C_over_H": C // config.n_head, "F2": 2 * config.d_ff}
     return config.to_dict() | products | head | {"yours": yours}
 
@@ -64,6 +64,13 @@ def _(config: Any) -> Any:
     return 12 * config.d_model**2
 
 
+@_block_mistake("matrices only, as in GPT-2")
+def _(config: Any) -> Any:
+    """Your {yours:,} is 4 C^2 + 2 C F: four square matrices and a way up and down. Norms and biases
+    are missing, and it takes for granted that K = H, H D = C and that no MLP has a gate."""
+    return 4 * config.d_model**2 + 2 * config.d_model * config.d_ff
+
+
 @_block_mistake(
     "output projection forgotten",
     source="https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/13",
@@ -95,6 +102,13 @@ def _(config: Any) -> Any:
     """You count two vectors of {d_model} for every norm. Only LayerNorm can have a bias, and only
     where `norm_bias` is on; RMSNorm does not even subtract a mean, and has a gain alone."""
     return _block(config, norm="layernorm", norm_bias=True)
+
+
+@_block_mistake("norms of queries and keys forgotten")
+def _(config: Any) -> Any:
+    """With `qk_norm` attention has two norms of its own, one for queries and one for keys. Each has
+    a gain of {head_dim} numbers, which all heads share."""
+    return _block(config, qk_norm=False)
 
 
 @_block_mistake("gate forgotten")
@@ -183,6 +197,15 @@ def _(config: Any) -> Any:
     return _model(config, tie_embeddings=True)
 
 
+@_model_mistake("untied head's weights forgotten")
+def _(config: Any) -> Any:
+    """You leave `head.weight` out and keep the rest. That is right where the head is tied. Here
+    `tie_embeddings` is off, and it is a matrix of its own, {VC:,} numbers. Count
+    `model.parameters()`: it names each tensor once, tied or not."""
+    biases = config.bias * (not config.tie_embeddings) * config.vocab_size
+    return _model(config, tie_embeddings=True, extra=biases)
+
+
 @_model_mistake("positions that are computed")
 def _(config: Any) -> Any:
     """You count a table of {TC:,} for positions. With `position` = "{position}" nothing is looked
@@ -205,13 +228,6 @@ def _(config: Any) -> Any:
     return _model(config, norm_position="post")
 
 
-@_model_mistake("one block only")
-def _(config: Any) -> Any:
-    """You count one block. There are {n_layer}, all alike in shape, each with numbers of its
-    own."""
-    return _model(config, n_layer=1)
-
-
 @_model_mistake(
     "embeddings left out", source="https://github.com/TransformerLensOrg/TransformerLens/issues/903"
 )
@@ -220,13 +236,6 @@ def _(config: Any) -> Any:
     embedding does no work worth mentioning. But the model holds its {VC:,} numbers, and the final
     norm."""
     return config.n_layer * _block(config)
-
-
-@_model_mistake("masks counted")
-def _(config: Any) -> Any:
-    """You count the causal masks too: T x T in each of {n_layer} blocks makes {TTL:,}. Some files
-    store them, but no gradient ever moves them: they are buffers, not parameters."""
-    return _model(config, extra=config.n_layer * config.context_length**2)
 
 
 # the gated width
@@ -306,7 +315,8 @@ def _flops(config: GPTConfig, context: int, passes: int | float = 3, **parts: in
 def _operations(yours: int, config: GPTConfig, context: int) -> dict[str, Any]:
     cost = flops_per_token(config, context)
     parts = {"scores": 3 * cost.scores, "mixing": 3 * cost.mixing, "head": 3 * cost.head}
-    return parts | {"yours": yours, "T": context, "right": cost.training}
+    words = {"K": config.n_kv_head, "H": config.n_head, "longest": config.context_length}
+    return parts | words | {"yours": yours, "T": context, "right": cost.training}
 
 
 training_flops = Exercise(
@@ -383,6 +393,21 @@ def _(config: Any, context: Any) -> Any:
     return _flops(config, context, mixing=0)
 
 
+@_flops_mistake("keys and values as wide as queries")
+def _(config: Any, context: Any) -> Any:
+    """You make keys and values for every query head, and charge for matrices that are not there:
+    W_K and W_V are as wide as `n_kv_head` heads, {K} here, not {H}. (The scores do not change:
+    each query meets its keys, shared or not.)"""
+    return _flops(replace(config, n_kv_head=config.n_head), context)
+
+
+@_flops_mistake("the config's context in place of the argument")
+def _(config: Any, context: Any) -> Any:
+    """You count {longest:,} keys, the most that this model can see. The sequence has {T} tokens:
+    use the argument `context`."""
+    return _flops(config, config.context_length)
+
+
 @_flops_mistake("head forgotten")
 def _(config: Any, context: Any) -> Any:
     """You leave out the head, {head:,}. Where it is tied it adds no parameters, but the product
@@ -455,6 +480,14 @@ def _(config: Any, tokens: Any, number_bytes: Any) -> Any:
     """You take {d_model} / {n_head} = {C_over_H} for the size of a head. This config has its own:
     `head_dim` is {head_dim}."""
     return _bytes(config, tokens, number_bytes, head_dim=config.d_model // config.n_head)
+
+
+@_cache_mistake("the model's width kept")
+def _(config: Any, tokens: Any, number_bytes: Any) -> Any:
+    """You keep {d_model} numbers for each key, the width of the stream. What is kept are the heads'
+    keys, `n_kv_head` times `head_dim`: {n_kv_head} x {head_dim}. The two are equal in GPT-2, but
+    not where heads are shared or have a size of their own."""
+    return _bytes(config, tokens, number_bytes, n_kv_head=1, head_dim=config.d_model)
 
 
 @_cache_mistake(

@@ -38,8 +38,8 @@ from torch import Tensor
 from gptedu.check.report import Report, show
 
 IN_PLACE = (
-    "the numbers are right, but the input was changed: `x += y` and functions whose name ends in `_` "
-    "write into the caller's tensor, `x = x + y` makes a new one. After the call, "
+    "the numbers are right, but the input was changed: `x += y`, and functions whose name ends in "
+    "`_`, write into the caller's tensor; `x = x + y` makes a new one. After the call, "
 )
 DTYPE = "the numbers are right, but the dtype of "
 Probes = dict[str, tuple[Any, ...]]

@@ -92,18 +92,18 @@ def _(V: Any, spread: Any) -> Any:
     return math.log(V) - spread**2 / 2
 
 
+@_start("whole spread added")
+def _(V: Any, spread: Any) -> Any:
+    """You add the standard deviation itself, {s}. The mean of e^x for a normal x of mean 0 is
+    e^(variance / 2), and the variance is the square of the spread: add {s2:.3f} / 2."""
+    return math.log(V) + spread
+
+
 @_start("bits in place of nats")
 def _(V: Any, spread: Any) -> Any:
     """You use logarithms to base 2: log2 {V}. All losses of this book are in nats, with `math.log`;
     ln {V} is {even:.3f}."""
     return math.log2(V) + spread**2 / 2
-
-
-@_start("perplexity in place of loss")
-def _(V: Any, spread: Any) -> Any:
-    """Your {loss:.1f} is the perplexity, e to the power of the loss: among so many equally likely
-    tokens the model is in doubt. The loss is its logarithm, {right:.3f}."""
-    return V * math.exp(spread**2 / 2)
 
 
 # the forward pass
@@ -192,7 +192,8 @@ def _(*inputs: Any) -> Any:
 @_forward("embedding multiplied by sqrt(C)")
 def _(model: Any, ids: Any) -> Any:
     """You multiply the token embedding by the root of the width, as the first Transformer did
-    (Vaswani et al. 2017, section 3.4). A GPT does not: its positions would be drowned."""
+    (Vaswani et al. 2017, section 3.4). GPT-2 does not, and this model does not: here it would drown
+    the positions."""
     return _pass(model, ids, scale=model.config.d_model**0.5)
 
 
@@ -297,18 +298,18 @@ def _(model: Any) -> Any:
 
 @tie.mistake("the embedding took the head's matrix", numbers=_tie_numbers)
 def _(model: Any) -> Any:
-    """One matrix for both, but it is the head's: the numbers of the embedding are lost, and your
-    logits are not those that were asked for. Assign the other way round,
-    `model.head.weight = model.token_embedding.weight`."""
+    """One matrix for both, but it holds the head's numbers: those of the embedding are lost, and
+    your logits are not those that were asked for. Nothing needs to be copied into the embedding,
+    nor assigned to it. One line does it: `model.head.weight = model.token_embedding.weight`."""
     model.token_embedding.weight = model.head.weight
     return model
 
 
 @tie.mistake("two parameters on one memory", numbers=_tie_numbers)
 def _(model: Any) -> Any:
-    """With `.data` both parameters use the same numbers, but they are two for PyTorch: {count} in
-    place of {right}. The plain step of this check moves the numbers twice, as it should; Adam would
-    keep two memories for one matrix, and weight decay would work twice."""
+    """With `.data`, or with a new `nn.Parameter`, both use the same numbers, but they are two for
+    PyTorch: {count} in place of {right}. The plain step of this check moves the numbers twice, as
+    it should; Adam would keep two memories for one matrix, and weight decay would work twice."""
     model.head.weight.data = model.token_embedding.weight.data
     return model
 
@@ -336,7 +337,7 @@ def _values(read: Callable[[GPT, Tensor], Tensor]) -> Callable[[GPT, nn.Linear, 
 
 def _value_probes() -> Probes:
     models = (_model(4), _model(5, position="rope", norm="rmsnorm"))
-    ids = (_ids(4), _ids(5, B=3))
+    ids = (_ids(4), _ids(5, B=1))  # one text alone: there a bare `squeeze` drops an axis too many
     probes = {}
     for seed, name in enumerate(("learned positions", "RoPE and RMSNorm")):
         head = nn.Linear(8, 1)
@@ -380,12 +381,35 @@ def _(model: Any, head: Any, ids: Any) -> Any:
     return _values(GPT.hidden)(model, head, ids)[:, -1]
 
 
+@_value("one number for each text, the mean, in a column")
+def _(model: Any, head: Any, ids: Any) -> Any:
+    """You average over the positions, in a column of shape {shape}. Asked is how things stand at
+    each of the {T} positions: {B} times {T} numbers. Drop the last axis instead, `squeeze(-1)`."""
+    return head(model.hidden(ids)).mean(1)
+
+
+@_value("one number for each text, the last, in a column")
+def _(model: Any, head: Any, ids: Any) -> Any:
+    """`head` gives {B} times {T} times 1, and `[:, -1]` takes the last position of it, not the last
+    axis: your shape is {shape}. A value head speaks at all {T} positions; `[..., 0]` or
+    `squeeze(-1)` drops the last axis."""
+    return head(model.hidden(ids))[:, -1]
+
+
 @_value("an axis of length 1 left over")
 def _(model: Any, head: Any, ids: Any) -> Any:
     """Your values have the shape {shape}. For a single text, less targets of shape (1, {T}), that
     gives {T} times {T} differences: broadcasting pairs every position with every other, and nothing
     complains. Drop the last axis: `squeeze(-1)`."""
     return head(model.hidden(ids))
+
+
+@_value("every axis of length 1 dropped")
+def _(model: Any, head: Any, ids: Any) -> Any:
+    """A bare `squeeze()` drops every axis of length 1: for a single text the axis of the texts too,
+    so your values have the shape {shape}, where {B} times {T} was asked for. Say which axis is to
+    go: `squeeze(-1)`."""
+    return head(model.hidden(ids)).squeeze()
 
 
 @_value("read from the logits")
@@ -486,3 +510,18 @@ def _(logits: Any, ids: Any, hidden: Any) -> Any:
     """You compare the logits at a hidden place with the token *after* it. That is a GPT's
     objective. An encoder says what stands at the place itself: no shift."""
     return _surprise(logits[:, :-1], ids[:, 1:])[hidden[:, :-1]].mean()
+
+
+@_masked("the hidden ones asked of their left neighbour")
+def _(logits: Any, ids: Any, hidden: Any) -> Any:
+    """You shift, as for a GPT: the logits before a hidden place are compared with its token. An
+    encoder answers at the place itself. Leave `[:, :-1]` and `[:, 1:]` out: `logits[hidden]`
+    against `ids[hidden]`."""
+    return _surprise(logits[:, :-1], ids[:, 1:])[hidden[:, 1:]].mean()
+
+
+@_masked("a sum in place of the mean")
+def _(logits: Any, ids: Any, hidden: Any) -> Any:
+    """Your {loss:.3f} is the sum over the {hidden} hidden tokens. It grows with their number;
+    divide by it, or leave `reduction` as it is: {right:.3f}."""
+    return _surprise(logits, ids)[hidden].sum()
