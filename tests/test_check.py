@@ -139,7 +139,7 @@ def toy(reference: object, **words: object) -> Exercise:
         (lambda x: (2 * x)[None], "On one: the shape of `output` is (1, 2); it should be (2,)."),
         (
             lambda x: 2 * x.double(),
-            "its numbers are right, but the dtype of `output` is torch.float64; it should be "
+            "the numbers are right, but the dtype of `output` is torch.float64; it should be "
             "torch.float32.",
         ),
         (lambda x: 3 * x.double(), "On one: the dtype of `output` is torch.float64; it should be"),
@@ -189,6 +189,21 @@ def test_a_mistake_must_match_on_every_probe_to_be_named() -> None:
 def test_first_difference(yours: object, right: object, expected: str | None) -> None:
     found = first_difference(yours, right, "it")
     assert (None if found is None else str(found)) == expected
+
+
+def test_what_is_no_function_is_refused_kindly() -> None:
+    with pytest.raises(
+        ValueError, match=r"check.softmax was given a Tensor; give it your function"
+    ):
+        check.softmax(torch.zeros(2).softmax(-1))
+
+
+def test_pairs_need_their_targets() -> None:
+    found = check.next_token_pairs.diagnose(
+        lambda ids, T: ids[: (len(ids) - 1) // T * T].view(-1, T)
+    )
+    assert not found.passed
+    assert "a tuple, `(x, y)`" in found.message
 
 
 def test_the_readers_own_exception_comes_through() -> None:
@@ -331,6 +346,15 @@ def test_each_look_finds_a_leak_by_itself(smooth: bool) -> None:
     assert torch.equal(slopes.triu(1) > 0, (moved > 0) & smooth)
 
 
+def test_a_leak_too_small_beside_the_logits_is_told_by_its_gradient() -> None:
+    model = Leaky(1, 1e-3)
+    with torch.no_grad():
+        model.head.bias += 1e4
+    verdict = leaks.diagnose(model)
+    assert verdict.mistake == "the future leaks"
+    assert "moves by less than rounding" in verdict.message
+
+
 def test_the_size_of_a_leak_is_measured() -> None:
     model = Leaky(1, 0.5)
     ids = torch.tensor([[3, 5, 7]])
@@ -376,6 +400,14 @@ def test_a_deaf_model_does_not_pass() -> None:
     assert leaks.diagnose(
         lambda ids: torch.zeros(*ids.shape, 5), torch.tensor([[1, 2]])
     ).mistake == ("nothing moves")
+
+
+def test_chance_is_not_taken_for_a_leak() -> None:
+    patient = check.patient(5)
+    verdict = check.causal(patient.model)
+    assert not verdict
+    assert verdict.mistake == "two answers"
+    assert "find the chance first" in verdict.message
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 kernel for shared keys, einsum, chunks), and wrong ones are told their own numbers.
 """
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -86,6 +88,39 @@ def test_the_readers_own_numbers_are_shown() -> None:
     verdict = check.grouped_attention.diagnose(tiled)
     assert verdict.mistake == "key heads tiled"
     assert "by the key heads 1 2 1 2 1 2; they should be served by 1 1 1 2 2 2" in verdict.message
+
+
+def test_view_gets_the_named_mistake_too() -> None:
+    verdict = check.merge_heads.diagnose(lambda x: x.view(len(x), x.shape[2], -1))
+    assert verdict.mistake == "reshape without transpose"
+
+
+def test_groups_left_apart_by_broadcasting() -> None:
+    def apart(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q = q.unflatten(1, (k.shape[1], -1))
+        return F.scaled_dot_product_attention(q, k[:, :, None], v[:, :, None], is_causal=True)
+
+    assert check.grouped_attention.diagnose(apart).mistake == "groups not joined again"
+
+
+@pytest.mark.parametrize(
+    ("hide", "mistake"),
+    [
+        (lambda scores, mask: scores.masked_fill(mask, -torch.inf).softmax(-1), "mask inverted"),
+        (lambda scores, mask: scores.softmax(-1).tril(), "mask after the softmax"),
+    ],
+)
+def test_masks_that_hide_the_wrong_or_too_late(
+    hide: Callable[[Tensor, Tensor], Tensor], mistake: str
+) -> None:
+    def masked(x: Tensor, *matrices: Tensor | int) -> Tensor:
+        *projections, W_o, n_head = matrices
+        q, k, v = (torch.stack((x @ W).chunk(n_head, -1), 1) for W in projections)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        visible = torch.ones(x.shape[1], x.shape[1]).tril().bool()
+        return torch.cat((hide(scores, visible) @ v).unbind(1), -1) @ W_o
+
+    assert check.multihead.diagnose(masked).mistake == mistake
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -95,7 +95,8 @@ class Exercise:
         reference: the right answer, as code.
         probes: makes the inputs: what each is, in words, and its arguments. Fresh at every call.
         mistakes: the known ones; `mistake` adds to them.
-        outputs: names of what is returned. Where there are several, the first alone is enough.
+        outputs: names of what is returned. Where there are several, the first alone is enough,
+            unless `all_outputs` is set.
         run: `(subject, *arguments) -> output`; how the subject is used. The default calls it; for a
             class it builds the module, fills its weights and runs it.
     """
@@ -106,6 +107,7 @@ class Exercise:
     probes: Callable[[], Probes]
     mistakes: tuple[Mistake, ...] = ()
     outputs: tuple[str, ...] = ("output",)
+    all_outputs: bool = False
     run: Callable[..., Any] = _call
 
     def __post_init__(self) -> None:
@@ -125,11 +127,16 @@ class Exercise:
 
         return add
 
-    def __call__(self, subject: Callable[..., Any]) -> Report:
+    def __call__(self, subject: Any) -> Report:
         return show(self.diagnose(subject))
 
-    def diagnose(self, subject: Callable[..., Any]) -> Report:
+    def diagnose(self, subject: Any) -> Report:
         """The verdict, not shown."""
+        if not callable(subject):
+            raise ValueError(
+                f"check.{self.name} was given a {type(subject).__name__}; give it your function or "
+                f"class itself, not what it returns: check.{self.name}(mine)"
+            )
         probes = self.probes()
         yours = self._answers(subject, probes)
         found = self._compare(yours, self._answers(self.reference, probes))
@@ -177,7 +184,7 @@ class Exercise:
 
     def _output_difference(self, yours: Any, right: Any) -> Difference | None:
         names = self.outputs
-        if len(names) > 1 and isinstance(yours, Tensor):
+        if len(names) > 1 and isinstance(yours, Tensor) and not self.all_outputs:
             right = right[0]
         elif len(names) > 1 and isinstance(yours, tuple | list) and len(yours) == len(right):
             pairs = zip(yours, right, names, strict=True)
@@ -225,7 +232,9 @@ def _tensor_difference(yours: Any, right: Tensor, where: str) -> Difference | No
     if yours.shape != right.shape:
         return Difference(where, str(tuple(yours.shape)), str(tuple(right.shape)), "the shape of ")
     if yours.dtype != right.dtype:
-        close = torch.allclose(yours.double(), right.double(), 1e-4, 1e-5, equal_nan=True)
+        close = not yours.is_complex() and torch.allclose(
+            yours.double(), right.double(), 1e-4, 1e-5, equal_nan=True
+        )
         what = DTYPE if close else "the dtype of "
         return Difference(where, str(yours.dtype), str(right.dtype), what)
     if right.is_floating_point():

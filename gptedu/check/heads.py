@@ -70,8 +70,9 @@ def _cut(x: Tensor, inner: tuple[int, int], order: tuple[int, ...]) -> Tensor:
 @split_heads.mistake("view without transpose", numbers=_first_rows, source=SPLIT)
 def _(x: Any, H: Any) -> Any:
     """The shape is right, the numbers are not. The second position of your first head holds
-    {yours}; it should hold {right}. `view` never moves a number, it only counts again: your first
-    head is the first stretch of the text, cut small. Cut the last axis, then `transpose(1, 2)`."""
+    {yours}; it should hold {right}. (Number 121 is column 1 of position 2 of text 1.) `view` never
+    moves a number, it only counts again: your first head is the first stretch of the text, cut
+    small. Cut the last axis, then `transpose(1, 2)`."""
     B, T, C = x.shape
     return x.view(B, H, T, C // H)
 
@@ -79,8 +80,9 @@ def _(x: Any, H: Any) -> Any:
 @split_heads.mistake("every H-th number", numbers=_first_rows)
 def _(x: Any, H: Any) -> Any:
     """You deal the numbers out like cards: the second position of your first head holds {yours},
-    not {right}. It could be learned as well, but `merge_heads` and the weights of other people go
-    by stretches. View as (B, T, H, D), not (B, T, D, H)."""
+    not {right}. (Number 121 is column 1 of position 2 of text 1.) It could be learned as well, but
+    `merge_heads` and the weights of other people go by stretches. View as (B, T, H, D), not
+    (B, T, D, H)."""
     return _cut(x, (-1, H), (0, 3, 1, 2))
 
 
@@ -99,13 +101,6 @@ def _(x: Any, H: Any) -> Any:
     return _cut(x, (-1, H), (0, 2, 1, 3))
 
 
-@split_heads.mistake("heads in front of the batch", numbers=_first_rows)
-def _(x: Any, H: Any) -> Any:
-    """Your shape is {shape}, wanted is {wanted}. Each head is right, but it stands before the
-    batch. Attention would not mind; whatever comes after it, and counts on texts first, would."""
-    return _cut(x, (H, -1), (2, 0, 1, 3))
-
-
 # merge
 
 merge_heads = Exercise(
@@ -114,8 +109,8 @@ merge_heads = Exercise(
     "position side by side.",
     reference=right_merge,
     probes=lambda: {
-        "2 texts, 2 heads, 3 positions": (right_split(_counted(2, 3, 8), 2),),
-        "3 heads, 4 positions": (right_split(_counted(1, 4, 9), 3),),
+        "2 texts, 2 heads, 3 positions": (right_split(_counted(2, 3, 8), 2).contiguous(),),
+        "3 heads, 4 positions": (right_split(_counted(1, 4, 9), 3).contiguous(),),
     },
     outputs=("merged",),
 )
@@ -129,9 +124,10 @@ def _first_row(yours: Tensor, x: Tensor) -> dict[str, Any]:
 
 @merge_heads.mistake("reshape without transpose", numbers=_first_row, source=JOIN)
 def _(x: Any) -> Any:
-    """Your first row is {yours}; it should be {right}. In memory a head's positions follow each
-    other, and `reshape` goes along memory: it joins positions, not heads. Your first row now holds
-    positions that it must not see. Bring positions forward first: `transpose(1, 2)`."""
+    """Your first row is {yours}; it should be {right}. (Number 121 is column 1 of position 2 of
+    text 1.) `reshape` and `view` read the axes in order, and a head's positions follow each other:
+    they join positions, not heads. Your first row now holds positions that it must not see. Bring
+    positions forward, `transpose(1, 2)`; then `reshape` or `flatten`, for `view` cannot move."""
     B, H, T, D = x.shape
     return x.reshape(B, T, H * D)
 
@@ -143,11 +139,12 @@ def _(x: Any) -> Any:
     return x.permute(0, 2, 3, 1).flatten(2)
 
 
-@merge_heads.mistake("heads averaged", numbers=_first_row)
+@merge_heads.mistake("heads added up", numbers=_first_row)
 def _(x: Any) -> Any:
-    """Your shape is {shape}, wanted is {wanted}: you took the mean over the heads. Then nobody can
-    tell any more which head found what. They stand side by side, and W_O decides how to mix."""
-    return x.mean(1)
+    """Your shape is {shape}, wanted is {wanted}: you added the heads up. That sum comes later, in
+    the product with W_O, where each has a block of its own. First they stand side by side: here
+    nothing is computed, numbers only change their place."""
+    return x.sum(1)
 
 
 # many heads
@@ -165,6 +162,10 @@ def _view(x: Tensor, H: int) -> Tensor:
     return x.view(B, H, T, C // H)
 
 
+def _hide(scores: Tensor, visible: Tensor, axis: int = -1) -> Tensor:
+    return scores.masked_fill(~visible, float("-inf")).softmax(axis)
+
+
 def _many(
     x: Tensor,
     W_q: Tensor,
@@ -175,17 +176,14 @@ def _many(
     *,
     project: Callable[..., Tensor] = lambda x, W, H: right_split(x @ W, H),
     factor: Callable[[int, int], float] = lambda C, D: D**-0.5,
-    axis: int = -1,
-    mask: bool = True,
+    weigh: Callable[[Tensor, Tensor], Tensor] = _hide,
     merge: Callable[[Tensor], Tensor] = right_merge,
     mix: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
 ) -> Tensor:
     """Multi-head attention with one screw turned."""
     q, k, v = (project(x, W, n_head) for W in (W_q, W_k, W_v))
     scores = q @ k.mT * factor(x.shape[-1], q.shape[-1])
-    if mask:
-        scores = scores.masked_fill(~causal_mask(x.shape[1]), float("-inf"))
-    return mix(merge(scores.softmax(axis) @ v), W_o)
+    return mix(merge(weigh(scores, causal_mask(x.shape[1])) @ v), W_o)
 
 
 def _width_probe(B: int, T: int, C: int, n_head: int, seed: int) -> tuple[Any, ...]:
@@ -206,10 +204,14 @@ multihead = Exercise(
 )
 
 
+def _unmasked(scores: Tensor, visible: Tensor) -> Tensor:
+    return scores.softmax(-1)
+
+
 def _sizes(out: Tensor, x: Tensor, *rest: Any) -> dict[str, Any]:
     C, H = x.shape[-1], rest[-1]
-    late = _many(torch.cat([x[:, :-1], x[:, -1:] + 1], 1), *rest, mask=False)
-    moved = (late - _many(x, *rest, mask=False))[0, 0].abs().max().item()
+    late = _many(torch.cat([x[:, :-1], x[:, -1:] + 1], 1), *rest, weigh=_unmasked)
+    moved = (late - _many(x, *rest, weigh=_unmasked))[0, 0].abs().max().item()
     return {"C": C, "H": H, "D": C // H, "ratio": H**0.5, "moved": moved}
 
 
@@ -255,7 +257,23 @@ def _(*inputs: Any) -> Any:
 def _(*inputs: Any) -> Any:
     """Every position sees the whole text. Add 1 to the last position's numbers, and your output at
     position 0 moves by {moved:.2f}; it should not move at all. One mask (T, T) serves all heads."""
-    return _many(*inputs, mask=False)
+    return _many(*inputs, weigh=_unmasked)
+
+
+@multihead.mistake("mask after the softmax")
+def _(*inputs: Any) -> Any:
+    """You set the hidden weights to 0 when the softmax has already shared out the attention. The
+    future got its part, and the rest of a row no longer sums to 1. Hide before the softmax: minus
+    infinity in the *scores*."""
+    return _many(*inputs, weigh=lambda scores, visible: scores.softmax(-1) * visible)
+
+
+@multihead.mistake("mask inverted")
+def _(*inputs: Any) -> Any:
+    """You hide the past and show the future. `causal_mask` is True where a position *may* look;
+    `masked_fill` fills where its mask is True, so it needs `~causal_mask(T)`. (The last position
+    has no future and sees nothing at all: hence its NaN.)"""
+    return _many(*inputs, weigh=lambda scores, visible: _hide(scores, ~visible))
 
 
 @multihead.mistake("softmax across the heads", numbers=_sizes)
@@ -263,14 +281,14 @@ def _(*inputs: Any) -> Any:
     """The softmax runs along axis 1, and that is the heads: the {H} heads share out one unit for
     each pair of positions. What is asked is that each head shares out its own, over the keys:
     `dim=-1`. (The NaN comes from hidden pairs: minus infinity in every head.)"""
-    return _many(*inputs, axis=1)
+    return _many(*inputs, weigh=lambda scores, visible: _hide(scores, visible, 1))
 
 
 @multihead.mistake("softmax over the queries")
 def _(*inputs: Any) -> Any:
     """The softmax runs down the columns, so later positions take part in the weights of earlier
     ones. Each row is one query that shares out its attention over the keys: `dim=-1`."""
-    return _many(*inputs, axis=-2)
+    return _many(*inputs, weigh=lambda scores, visible: _hide(scores, visible, -2))
 
 
 @multihead.mistake("one wide head", numbers=_sizes)
@@ -396,11 +414,10 @@ def _grouped(
     v: Tensor,
     *,
     keys: Callable[[Tensor, int], Tensor] = repeat_heads,
-    values: Callable[[Tensor, int], Tensor] | None = None,
     mask: bool = True,
 ) -> Tensor:
     H, visible = q.shape[1], causal_mask(q.shape[2]) if mask else None
-    return right_attention(q, keys(k, H), (values or keys)(v, H), visible)[0]
+    return right_attention(q, keys(k, H), keys(v, H), visible)[0]
 
 
 def _pairing(_: Any, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
@@ -419,14 +436,6 @@ def _(*inputs: Any) -> Any:
     return _grouped(*inputs, keys=_tile)
 
 
-@grouped_attention.mistake("values tiled", numbers=_pairing)
-def _(*inputs: Any) -> Any:
-    """The keys are paired rightly, the values are not: the weights of key heads {right} mix the
-    values of {yours}. A head's keys and values belong together; repeat both by
-    `repeat_interleave`."""
-    return _grouped(*inputs, values=_tile)
-
-
 @grouped_attention.mistake("one key head for all", numbers=_pairing)
 def _(*inputs: Any) -> Any:
     """All your query heads read the first key head. That is multi-query attention, and {K} - 1 of
@@ -435,11 +444,11 @@ def _(*inputs: Any) -> Any:
     return _grouped(*inputs, keys=lambda x, H: x[:, :1].expand(-1, H, -1, -1))
 
 
-@grouped_attention.mistake("key heads averaged", numbers=_pairing)
+@grouped_attention.mistake("groups not joined again")
 def _(*inputs: Any) -> Any:
-    """You average the {K} key heads into one. (Averages are how a trained model is turned into a
-    grouped one, once, in its weights. Afterwards each group has its own.)"""
-    return _grouped(*inputs, keys=lambda x, H: x.mean(1, keepdim=True).expand(-1, H, -1, -1))
+    """The numbers are right, but your answer has five axes: the query heads are still cut into
+    groups and members. Whoever comes next counts heads on one axis: `flatten(1, 2)`."""
+    return _grouped(*inputs).unflatten(1, (inputs[1].shape[1], -1))
 
 
 @grouped_attention.mistake("no causal mask")

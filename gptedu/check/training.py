@@ -50,6 +50,7 @@ next_token_pairs = Exercise(
         "11 tokens in windows of 3": (torch.arange(11) * 4 % 11, 3),
     },
     outputs=("x", "y"),
+    all_outputs=True,
 )
 
 

@@ -40,7 +40,7 @@ class GradientFlow(host.Widget):
     """
 
     _name = "block"
-    _height = 740
+    _height = 790
     wiring = traitlets.Enum(WIRINGS, WIRINGS[0]).tag(sync=True, book=True)
     init = traitlets.Enum(INITS, INITS[1]).tag(sync=True, book=True)
     depth = traitlets.Int(24).tag(sync=True, book=True)
@@ -50,7 +50,7 @@ class GradientFlow(host.Widget):
     measured = traitlets.Dict().tag(sync=True, book=True)
 
     def __init__(self, own: Sequence[Any] | None = None, **traits: Any) -> None:
-        numbers = [float(number) for number in own or []]
+        numbers = [float(number) for number in ([] if own is None else own)]
         if not all(0 < number < float("inf") for number in numbers):
             raise ValueError(f"own={numbers} must be positive numbers: was backward() called?")
         super().__init__(own=[float(f"{n:.3g}") for n in numbers], **traits)

@@ -38,7 +38,7 @@ class CharacterMap(host.ModelWidget):
     """
 
     _name = "characters"
-    _height = 640
+    _height = 670
     symbol = traitlets.Unicode("a").tag(sync=True, book=True)
     table = traitlets.Enum(TABLES, "learned").tag(sync=True, book=True)
     seed = traitlets.Int(1337).tag(sync=True, book=True)
@@ -49,6 +49,12 @@ class CharacterMap(host.ModelWidget):
         if model is not None:
             traits.setdefault("table", "after")
         super().__init__(model, tokenizer, **traits)
+
+    @traitlets.validate("seed")
+    def _possible(self, proposal: Any) -> int:
+        if not 0 <= proposal.value < 2**64:
+            raise ValueError(f"seed={proposal.value} must be at least 0 and under 2**64")
+        return proposal.value
 
     def vectors(self) -> Tensor:
         """The chosen table of the model that stands in the page, (V, C)."""

@@ -77,7 +77,8 @@
     return labels.map((label) => ({ ...label, y: label.y - over }));
   }
 
-  /** Lines with their names at the right; the chosen one strong. What leaves the picture runs along its edge.
+  /** Lines with their names at the right; the chosen one strong. What leaves the picture runs along its edge, dotted,
+   * and an arrow at the name says where to.
    * @param {{lines: Record<string, number[]>, chosen: string, title: string, xlabel: string, up: {low: number, high: number,
    *   ticks: number[], place: (x: number) => number, format: (x: number) => string}, x: (i: number) => number, last: number,
    *   level?: [string, number], label: string}} chart */
@@ -100,11 +101,13 @@
     for (const name of order.filter((one) => lines[one].length)) {
       const heights = lines[name], strong = name === chosen || name === "yours";
       const colour = name === "yours" ? colours.key : strong ? colours.accent : faint;
+      const outside = (v) => (up.place(v) > up.high ? " ↑" : up.place(v) < up.low ? " ↓" : "");
+      const dots = heights.some(outside) ? "2 4" : null;
       const d = heights.map((height, i) => `${i ? "L" : "M"}${across(x(i)).toFixed(1)} ${y(height).toFixed(1)}`).join("");
-      out.push(svg("path", { d, fill: "none", stroke: colour, "stroke-width": strong ? 2.6 : 1.6, "stroke-linejoin": "round", "data-line": name }));
+      out.push(svg("path", { d, fill: "none", stroke: colour, "stroke-width": strong ? 2.6 : 1.6, "stroke-linejoin": "round", "stroke-dasharray": dots, "data-line": name }));
       const end = { cx: across(x(heights.length - 1)), cy: y(heights.at(-1)) };
       out.push(svg("circle", { ...end, r: strong ? 4 : 2.5, fill: colour }));
-      labels.push({ y: end.cy, text: WIRINGS[name] ?? name, colour: strong ? colour : colours.muted });
+      labels.push({ y: end.cy, text: `${WIRINGS[name] ?? name}${outside(heights.at(-1))}`, colour: strong ? colour : colours.muted });
     }
     const names = spread(labels, 15).map((one) => svg("text", { x: right + 8, y: one.y + 4, fill: one.colour }, one.text));
     return { height: HIGH, children: [...out, ...names], label };

@@ -217,8 +217,11 @@
     const { tensors, metadata } = GptEdu.readSafetensors(bytes);
     const model = new GptEdu.GPT(JSON.parse(metadata.config), tensors);
     const tokenizer = GptEdu.tokenizerFromDict(JSON.parse(metadata.tokenizer));
-    let before = null; // made when it is asked for
-    const untrained = (seed) => (before ||= GptEdu.untrained(model.config, seed));
+    const made = new Map(); // by seed, when it is asked for
+    const untrained = (seed) => {
+      if (!made.has(seed)) made.set(seed, GptEdu.untrained(model.config, seed));
+      return made.get(seed);
+    };
     return { model, tokenizer, config: model.config, untrained };
   }
 
