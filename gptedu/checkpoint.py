@@ -2,7 +2,8 @@
 
     [ length | JSON: names, shapes, metadata | the tensors' bytes ]
 
-The metadata holds what is no tensor, as JSON: the config, the tokenizer, the step of a training.
+The metadata holds what is no tensor, as JSON: the config, the tokenizer, the step of a training,
+and a checksum of the tensors, so that a flipped bit is found before it becomes a strange sentence.
 A file is written under another name, pushed to the disk, and then renamed over the old one; a
 rename happens whole or not at all, so a run that is killed at any moment leaves a whole checkpoint.
 
@@ -10,6 +11,7 @@ Chapter 9. Unpickling a file can run any code that its author wrote; reading saf
 numbers. Left out: files in several parts, as models beyond a few gigabytes need them.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,11 +151,17 @@ def _fill(weights: dict[str, Tensor], tensors: dict[str, Tensor], file: Path) ->
 
 def _write(file: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
     """All of the file, or none of it."""
-    content = to_bytes(
-        {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-        {word: json.dumps(value) for word, value in notes.items()},
-    )
-    write_whole(file, content)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    notes = {**notes, "sha256": _checksum(tensors)}
+    write_whole(file, to_bytes(tensors, {word: json.dumps(value) for word, value in notes.items()}))
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _read(file: Path, words: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -173,6 +181,11 @@ def _read(file: Path, words: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[s
             "this; load() reads what save() wrote, train() goes on from its own checkpoint"
         )
     try:
+        if "sha256" in metadata and json.loads(metadata["sha256"]) != _checksum(tensors):
+            raise ValueError(
+                f"{file} is damaged: its numbers are not those that were written (their checksum "
+                "differs); copy or train it again"
+            )
         return tensors, {word: json.loads(metadata[word]) for word in words}
     except json.JSONDecodeError as error:
         raise ValueError(

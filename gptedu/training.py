@@ -12,7 +12,9 @@ import hashlib
 import math
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 from gptedu.batches import contiguous_batches, epoch_batch, random_batch, split
 from gptedu.checkpoint import read_notes, resume, save_state
 from gptedu.config import TrainConfig
+from gptedu.files import only_writer
 from gptedu.loss import cross_entropy
 from gptedu.model import GPT
 from gptedu.optim import learning_rate, make_optimizers, set_learning_rate
@@ -65,12 +68,16 @@ def train(
     Yields a `Record` at step 0, before any update, and after each step. Between updates the model
     is in eval mode, so the caller may sample, plot, or stop (`break`). It runs where the model's
     parameters are. Where the folder `config.out` has the checkpoint of this run, it is continued:
-    the records go on after it, and a finished run yields none. A KeyboardInterrupt thrown into the
-    generator (`run.throw(KeyboardInterrupt)`) writes a checkpoint before it stops.
+    the records go on after it, and a finished run yields none.
+
+    Ctrl-C, or a notebook's stop button, waits until the step is whole; its record still comes, then
+    the checkpoint is written and KeyboardInterrupt raised. The same happens where one is thrown in
+    (`run.throw(KeyboardInterrupt)`).
 
     Raises:
-        ValueError: a text that is too short, a folder with the checkpoint of another run, no
-            compiler, or a loss that is no number any more.
+        ValueError: a text that is too short, a folder with the checkpoint of another run or with a
+            run that is still going on, no compiler, or a loss that is no number any more.
+        OSError: a checkpoint could not be written; the one before it is still there.
     """
     ids = torch.as_tensor(corpus_ids, dtype=torch.long, device=next(model.parameters()).device)
     return _Run(model, ids, config).records()
@@ -168,24 +175,32 @@ class _Run:
         self.file = Path(config.out) / "checkpoint.safetensors" if config.out else None
         self.forwards = _compile(model) if config.compile else []
         self._batch(0)  # a text that is too short is an error here, not at the first step
+        self.lock = only_writer(self.file.parent) if self.file else None
         if self.file and self.file.exists():
             self._resume(self.file)
         model.eval()
 
     def records(self) -> Generator[Record, None, None]:
         p, c = self.progress, self.config
-        while p.step < c.steps and p.evaluations_since_best != c.patience:
-            record = self._step()
-            try:
-                yield record
-            except KeyboardInterrupt:  # between two updates nothing is half done
-                self._save()
-                raise
-            if c.save_every and p.step % c.save_every == 0:
-                self._save()
-        if c.keep_best:
-            self.model.load_state_dict(self.best)
-        self._save()
+        try:
+            while p.step < c.steps and p.evaluations_since_best != c.patience:
+                with _interrupts_wait() as asked:
+                    record = self._step()
+                try:
+                    yield record
+                    if asked:
+                        raise KeyboardInterrupt
+                except KeyboardInterrupt:  # between two updates nothing is half done
+                    self._save()
+                    raise
+                if c.save_every and p.step % c.save_every == 0:
+                    self._save()
+            if c.keep_best:
+                self.model.load_state_dict(self.best)
+            self._save()
+        finally:
+            if self.lock:
+                self.lock.release()
 
     def _step(self) -> Record:
         p, c = self.progress, self.config
@@ -271,6 +286,26 @@ def _seeded(seed: int, step: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed((seed * 1_000_003 + step) % 2**63)
         yield
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[list[int]]:
+    """Gives a list that Ctrl-C fills in place of stopping; a second one does stop, at once."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked  # signals never reach another thread
+        return
+
+    def note(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _compile(model: GPT) -> list[Callable[..., Tensor]]:
