@@ -3,6 +3,7 @@
     python -m gptedu train --preset shakespeare-mini --corpus tiny-shakespeare --out runs/mine
     python -m gptedu sample --model runs/mine
     python -m gptedu count --all
+    torchrun --nproc-per-node 2 -m gptedu train ...        the same on two processes
 
 Chapters 8 to 10. The same command again goes on with a training that was stopped.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from gptedu import parallel
 from gptedu.checkpoint import load, save
 from gptedu.config import PRESETS, TRAIN_PRESETS, GPTConfig, TrainConfig
 from gptedu.corpus import pocket_plays, tiny_shakespeare
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 2 cannot be done as asked, 130 Ctrl-C."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        with parallel.processes():
+            options.run(options)
     except (ValueError, OSError) as error:
         print(f"gptedu: {error}", file=sys.stderr)
         return 2
@@ -67,6 +70,10 @@ def train_command(options: argparse.Namespace) -> None:
     words = {"vocab_size": tokenizer.vocab_size} | model_words
     model = untrained(GPTConfig.preset(options.preset, **words), config.seed)
     _train(model, tokenizer.encode(text), config)
+    if config.shard:
+        model = parallel.whole_model(model)
+    if parallel.rank() > 0:
+        return  # one process speaks and writes for all
     print(f"saved {save(out, model, tokenizer)}; it writes:\n")
     start = "\n" if "\n" in text else text[0]
     print(_write(model, tokenizer, start, 200, torch.Generator().manual_seed(config.seed)))
@@ -114,13 +121,14 @@ def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
 
     before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with tqdm(total=config.steps, unit="step", smoothing=0.05) as bar:
+        quiet = parallel.rank() > 0
+        with tqdm(total=config.steps, unit="step", smoothing=0.05, disable=quiet) as bar:
             for record in run:
                 bar.update(record.step - bar.n)
                 bar.set_postfix_str(f"loss {record.loss:.3f}", refresh=False)
-                if record.val_loss is not None:
+                if record.val_loss is not None and not quiet:
                     bar.write(f"step {record.step:>6}   validation loss {record.val_loss:.4f}")
-                if asked:
+                if parallel.any_of(bool(asked)):
                     run.throw(KeyboardInterrupt)
     finally:
         for kind, handler in before.items():

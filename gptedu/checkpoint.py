@@ -92,12 +92,21 @@ def save_state(
 
     `notes` is JSON-able; Python's floats survive it bit for bit.
     """
+    _write(Path(path), training_tensors(model, optimizers, best), {"training": notes})
+
+
+def training_tensors(
+    model: GPT,
+    optimizers: list[torch.optim.Optimizer],
+    best: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """What a training is made of, by name: `model.*`, `optimizer.NUMBER.*`, `best.*`."""
     tensors = {f"model.{name}": value for name, value in _weights(model).items()}
     tensors |= {f"best.{name}": value for name, value in (best or {}).items()}
     for i, optimizer in enumerate(optimizers):
         for j, values in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{i}.{j}.{word}": value for word, value in values.items()}
-    _write(Path(path), tensors, {"training": notes})
+    return tensors
 
 
 def read_notes(path: str | Path) -> dict[str, Any]:
@@ -109,13 +118,22 @@ def resume(
     path: str | Path, model: GPT, optimizers: list[torch.optim.Optimizer]
 ) -> dict[str, Tensor]:
     """Put a saved training back into `model` and `optimizers`; returns the best weights so far."""
-    file = Path(path)
-    tensors, _ = _read(file, ("training",))
+    tensors, _ = _read(Path(path), ("training",))
+    return fill_training(tensors, model, optimizers, Path(path))
+
+
+def fill_training(
+    tensors: dict[str, Tensor],
+    model: GPT,
+    optimizers: list[torch.optim.Optimizer],
+    path: Path,
+) -> dict[str, Tensor]:
+    """The way back from `training_tensors`; returns the best weights."""
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
     for name, value in tensors.items():
         kind, _, rest = name.partition(".")
         groups[kind][rest] = value
-    _fill(_weights(model), groups["model"], file)
+    _fill(_weights(model), groups["model"], path)
     for i, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in groups["optimizer"].items():
@@ -160,7 +178,7 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].flatten().view(torch.uint8).numpy())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
