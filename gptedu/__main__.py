@@ -12,7 +12,7 @@ import argparse
 import ast
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,9 +28,10 @@ from gptedu.corpus import pocket_plays, tiny_shakespeare
 from gptedu.generation import generate
 from gptedu.model import GPT
 from gptedu.parameters import count_parameters
+from gptedu.recording import record
 from gptedu.seeds import untrained
 from gptedu.tokenizer import BPETokenizer, CharTokenizer
-from gptedu.training import train
+from gptedu.training import Record, train
 
 CORPORA = {
     "tiny-shakespeare": tiny_shakespeare,
@@ -69,7 +70,11 @@ def train_command(options: argparse.Namespace) -> None:
     _make_folder(out)
     words = {"vocab_size": tokenizer.vocab_size} | model_words
     model = untrained(GPTConfig.preset(options.preset, **words), config.seed)
-    _train(model, tokenizer.encode(text), config)
+    ids = tokenizer.encode(text)
+    if options.record and parallel.size() > 1:
+        raise ValueError("--record watches one process; run it without torchrun")
+    run = record(out, model, tokenizer, ids, config, _prompt(text)) if options.record else None
+    _train(run or train(model, ids, config), config)
     if config.shard:
         model = parallel.whole_model(model)
     if parallel.rank() > 0:
@@ -77,6 +82,11 @@ def train_command(options: argparse.Namespace) -> None:
     print(f"saved {save(out, model, tokenizer)}; it writes:\n")
     start = "\n" if "\n" in text else text[0]
     print(_write(model, tokenizer, start, 200, torch.Generator().manual_seed(config.seed)))
+
+
+def _prompt(text: str) -> str:
+    """The first words of a text, whose attention a record keeps."""
+    return text[:32]
 
 
 def _make_folder(out: Path) -> None:
@@ -109,9 +119,8 @@ def count_command(options: argparse.Namespace) -> None:
         print(count_parameters(GPTConfig.preset(options.preset)))
 
 
-def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
+def _train(run: Generator[Record, None, None], config: TrainConfig) -> None:
     """Run to the end behind a progress bar. The first Ctrl-C waits for the step, the second not."""
-    run = train(model, ids, config)
     asked: list[bool] = []
 
     def interrupt(*_: object) -> None:
@@ -191,9 +200,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m gptedu", description="Inside a GPT")
     commands = parser.add_subparsers(required=True, metavar="train | sample | count")
 
-    sub = commands.add_parser(
-        "train", help="train a model on a text", description=train_command.__doc__
-    )
+    about = train_command.__doc__
+    sub = commands.add_parser("train", help="train a model on a text", description=about)
     sub.add_argument(
         "--preset", default="shakespeare-mini", help="the model: a name of `count --all`"
     )
@@ -210,6 +218,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORD=VALUE",
         help="change words of GPTConfig or TrainConfig: --set steps=300 d_model=96",
     )
+    words = "keep losses, samples, weights, attention"
+    sub.add_argument("--record", action="store_true", help=words)
     sub.set_defaults(run=train_command)
 
     sub = commands.add_parser(
