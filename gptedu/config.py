@@ -372,6 +372,7 @@ _MODELS: dict[str, dict[str, Any]] = {
         head_dim=256,
         d_ff=16384,
         tie_embeddings=True,
+        norm_eps=1e-6,
         **_LLAMA | {"vocab_size": 256000, "context_length": 8192, "mlp": "geglu"},
     ),
     # Allal et al. 2025

@@ -9,6 +9,7 @@ import math
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -138,12 +139,14 @@ def toy(reference: object, **words: object) -> Exercise:
         (lambda x: (2 * x)[None], "On one: the shape of `output` is (1, 2); it should be (2,)."),
         (
             lambda x: 2 * x.double(),
-            "the dtype of `output` is torch.float64; it should be torch.float32.",
+            "its numbers are right, but the dtype of `output` is torch.float64; it should be "
+            "torch.float32.",
         ),
+        (lambda x: 3 * x.double(), "On one: the dtype of `output` is torch.float64; it should be"),
         (lambda x: 2 * x / (x != 2) * (x != 2), "On one: `output[1]` is nan; it should be 4."),
         (lambda x: "six", "the type of `output` is str; it should be Tensor."),
         (lambda x: None, "`output` is None; it should be a value (was `return` forgotten?)"),
-        (lambda x: x.mul_(2), "after the call, `inputs[0][0]` is 2; it should be 1."),
+        (lambda x: x.mul_(2), "After the call, `inputs[0][0]` is 2; it should be 1."),
     ],
 )
 def test_an_unknown_mistake_gets_the_first_difference(answer: object, expected: str) -> None:
@@ -169,6 +172,11 @@ def test_a_mistake_must_match_on_every_probe_to_be_named() -> None:
         ({"a": 1}, {"a": 2}, "`it` is {'a': 1}; it should be {'a': 2}."),
         ("abc", "abd", "`it` is 'abc'; it should be 'abd'."),
         (torch.tensor(3), 3, None),
+        (numpy.int64(3), 3, None),
+        (numpy.array([2.0]), 2.0, None),
+        (numpy.float32(1), 2.0, "`it` is 1; it should be 2."),
+        (numpy.array([1, 2]), (1, 2), None),
+        (torch.tensor([1, 3]), [1, 2], "`it[1]` is 3; it should be 2."),
         (3.0, 3, "the type of `it` is float; it should be int."),
         (1e-4, 2e-4, "`it` is 0.0001; it should be 0.0002."),
         (math.nan, math.nan, None),
@@ -267,7 +275,8 @@ HONEST = [
 def test_honest_models_are_causal(words: dict) -> None:
     model = GPT(GPTConfig.preset("tiny", **words)).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    verdict = check.causal(model)
+    with torch.no_grad():  # as it is often called; the look by gradients needs its own
+        verdict = check.causal(model)
     assert verdict.passed
     assert "both looks" in verdict.message
     assert model.training

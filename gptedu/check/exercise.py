@@ -31,11 +31,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gptedu.check.report import Report, show
 
+IN_PLACE = (
+    "the answer is right, but the input was changed: `x += y` and functions whose name ends in `_` "
+    "write into the caller's tensor, `x = x + y` makes a new one. After the call, "
+)
 Probes = dict[str, tuple[Any, ...]]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -163,7 +168,7 @@ class Exercise:
             if difference := self._output_difference(output, wanted):
                 return label, difference
             if difference := first_difference(inputs, untouched, "inputs"):
-                return label, replace(difference, what=f"after the call, {difference.what}")
+                return label, replace(difference, what=IN_PLACE + difference.what)
         return None
 
     def _output_difference(self, yours: Any, right: Any) -> Difference | None:
@@ -188,6 +193,8 @@ def first_difference(yours: Any, right: Any, where: str) -> Difference | None:
         return Difference(where, "None", "a value (was `return` forgotten?)")
     if isinstance(right, Tensor):
         return _tensor_difference(yours, right, where)
+    if isinstance(right, list | tuple) and isinstance(yours, Tensor | np.ndarray):
+        yours = yours.tolist()
     if isinstance(right, list | tuple) and isinstance(yours, list | tuple):
         for i, (y, r) in enumerate(zip(yours, right, strict=False)):
             if difference := first_difference(y, r, f"{where}[{i}]"):
@@ -195,8 +202,8 @@ def first_difference(yours: Any, right: Any, where: str) -> Difference | None:
         if len(yours) != len(right):
             return Difference(where, str(len(yours)), str(len(right)), "the length of ")
         return None
-    if isinstance(yours, Tensor) and isinstance(right, int | float) and yours.numel() == 1:
-        yours = yours.item()
+    if isinstance(right, int | float) and isinstance(yours, Tensor | np.generic | np.ndarray):
+        yours = yours.reshape(-1)[0].item() if math.prod(yours.shape) == 1 else yours
     if isinstance(right, float) and isinstance(yours, int | float):
         close = math.isclose(yours, right, rel_tol=1e-4, abs_tol=1e-8)
         close = close or (math.isnan(yours) and math.isnan(right))
@@ -214,7 +221,9 @@ def _tensor_difference(yours: Any, right: Tensor, where: str) -> Difference | No
     if yours.shape != right.shape:
         return Difference(where, str(tuple(yours.shape)), str(tuple(right.shape)), "the shape of ")
     if yours.dtype != right.dtype:
-        return Difference(where, str(yours.dtype), str(right.dtype), "the dtype of ")
+        close = torch.allclose(yours.double(), right.double(), 1e-4, 1e-5, equal_nan=True)
+        what = "its numbers are right, but the dtype of " if close else "the dtype of "
+        return Difference(where, str(yours.dtype), str(right.dtype), what)
     if right.is_floating_point():
         same = torch.isclose(yours, right, rtol=1e-4, atol=1e-5, equal_nan=True)
     else:

@@ -143,6 +143,8 @@ def _differentiate(model: Any, ids: Tensor) -> Tensor | None:
         return None
     # A random direction: the plain sum of logits after a norm can have no gradient at all.
     direction = torch.randn(logits.shape[1], generator=torch.Generator().manual_seed(1))
-    rows = [torch.autograd.grad(out, leaves[0], retain_graph=True)[0] for out in logits @ direction]
+    with torch.enable_grad():  # the caller may have turned it off
+        outs = (logits @ direction).unbind()
+    rows = [torch.autograd.grad(out, leaves[0], retain_graph=True)[0] for out in outs]
     slopes = torch.stack(rows)[:, 0].norm(dim=-1).nan_to_num(nan=0.0)
     return slopes.where(slopes > TOLERANCE * slopes.max(), 0.0)

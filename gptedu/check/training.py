@@ -1,4 +1,4 @@
-"""Exercises of chapters 1 and 9: pairs of input and target, the loss, the learning rate."""
+"""Exercises of chapters 1 and 9: pairs of input and target, the loss, the rate, half batches."""
 
 import math
 from collections.abc import Callable
@@ -6,11 +6,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gptedu.check.exercise import Exercise, Probes
-from gptedu.config import TrainConfig
+from gptedu.config import GPTConfig, TrainConfig
+from gptedu.model import GPT
 from gptedu.optim import learning_rate as right_rate
 
 _log_softmax = partial(F.log_softmax, dim=-1)
@@ -347,3 +348,123 @@ def _(*inputs: Any) -> Any:
     """Your rate falls along a straight line. That is the schedule 'linear'; here the cosine is
     asked for, which stays high for longer and lands softly."""
     return _rate(*inputs, wave=lambda p: 1 - p)
+
+
+# a batch in two halves
+
+
+def _accumulated(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    factor: float = 0.5,
+    axis: int = 0,
+    parts: int = 2,
+    clear: bool = False,
+    stop: int = 2,
+) -> None:
+    """One batch in parts, with one screw turned."""
+    for part_x, part_y in list(zip(x.chunk(parts, axis), y.chunk(parts, axis), strict=True))[:stop]:
+        if clear:
+            model.zero_grad()
+        loss = F.cross_entropy(model(part_x).flatten(0, 1), part_y.flatten())
+        (loss * factor).backward()
+
+
+def _run_accumulate(
+    subject: Callable[..., Any], x: Tensor, y: Tensor
+) -> tuple[list[Tensor | None], int]:
+    """The gradients that are left, and the most windows in one pass (fewer than half is fine)."""
+    model = GPT(GPTConfig.preset("tiny", vocab_size=11, context_length=6, n_layer=1, init="torch"))
+    most = [len(x) // 2]
+    model.register_forward_pre_hook(lambda _, inputs: most.append(len(inputs[0])))
+    subject(model, x, y)
+    return [p.grad for p in model.parameters()], max(most)
+
+
+def _length(gradients: list[Any]) -> float:
+    return torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
+
+
+def _lengths(output: tuple[list[Any], int], x: Tensor, y: Tensor) -> dict[str, Any]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # the model that the check has used
+        right, _ = _run_accumulate(_accumulated, x, y)
+    ratio = _length(output[0]) / _length(right)
+    return {"ratio": ratio, "most": output[1], "T": x.shape[1]}
+
+
+def _batch(B: int, seed: int) -> tuple[Tensor, Tensor]:
+    ids = torch.randint(11, (B, 7), generator=torch.Generator().manual_seed(seed))
+    return ids[:, :-1], ids[:, 1:]
+
+
+accumulate = Exercise(
+    "accumulate",
+    task="accumulate(model, x, y) runs the two halves of a batch, x and y (B, T), one after the "
+    "other, and leaves in every p.grad the gradient of the mean over the whole batch.",
+    reference=_accumulated,
+    probes=lambda: {"8 windows": _batch(8, 8), "4 windows": _batch(4, 9)},
+    outputs=("gradients", "windows at once"),
+    run=_run_accumulate,
+)
+
+
+@accumulate.mistake("not divided by the number of parts", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """Your gradient is {ratio:.2f} times as long as that of the whole batch. `backward` adds to
+    p.grad, so you have the sum of two means. Their mean is half of that: divide each part's loss
+    by the number of parts."""
+    _accumulated(*inputs, factor=1.0)
+
+
+@accumulate.mistake("divided twice", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """Your gradient is {ratio:.2f} times as long as that of the whole batch: you divide by the
+    number of parts twice, perhaps once the losses and once the gradients."""
+    _accumulated(*inputs, factor=0.25)
+
+
+@accumulate.mistake("cleared between the halves", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """`zero_grad` before the second half wipes out what the first has left: your gradient is the
+    second half's alone. Clear once, before the first part."""
+    _accumulated(*inputs, factor=1.0, clear=True)
+
+
+@accumulate.mistake("cleared, and divided", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """You divide by the number of parts, which is right. But `zero_grad` before the second half
+    wipes out the first, so half of the second half's gradient is left. Clear once, before the
+    first part."""
+    _accumulated(*inputs, clear=True)
+
+
+@accumulate.mistake("first half only", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """Only the first half of the batch has left a gradient. Did you return, or break off, within
+    the loop? Each part needs its own forward pass and its own `backward`."""
+    _accumulated(*inputs, stop=1)
+
+
+@accumulate.mistake("cut along the text", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """You cut each window of {T} tokens in two, and still run {most} at once. The second half of a
+    text then no longer sees the first. Cut the batch: `chunk(2)` along axis 0."""
+    _accumulated(*inputs, axis=1)
+
+
+@accumulate.mistake("the whole batch at once", numbers=_lengths)
+def _(*inputs: Any) -> None:
+    """Your gradient is right, but {most} windows went through the model in one pass, and there was
+    room for half of them. Run the halves one after the other."""
+    _accumulated(*inputs, factor=1.0, parts=1)
+
+
+@accumulate.mistake("backward forgotten")
+def _(model: Any, x: Any, y: Any) -> None:
+    """No parameter has a gradient. A loss alone moves nothing: call `.backward()` on each part's
+    loss, before the next part is run."""
+    with torch.no_grad():
+        model(x[: len(x) // 2])

@@ -6,16 +6,24 @@ Each is a Python class (its traits are its state) and one JavaScript file of the
 """
 
 from gptedu.widgets.attention import MaskLaboratory
+from gptedu.widgets.block import GradientFlow
+from gptedu.widgets.characters import CharacterMap
 from gptedu.widgets.embedding import PositionExplorer
 from gptedu.widgets.generation import NextCharacterLaboratory
+from gptedu.widgets.heads import HeadSplit
 from gptedu.widgets.host import ModelWidget, Widget, weights_script
+from gptedu.widgets.mlp import ActivationExplorer
 from gptedu.widgets.model import ModelMap, chapter_links
 from gptedu.widgets.multihead import HeadExplorer
 from gptedu.widgets.parameters import ParameterCalculator
 from gptedu.widgets.tokenizer import TokenizerExplorer
 
 __all__ = [
+    "ActivationExplorer",
+    "CharacterMap",
+    "GradientFlow",
     "HeadExplorer",
+    "HeadSplit",
     "MaskLaboratory",
     "ModelMap",
     "ModelWidget",
