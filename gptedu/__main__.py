@@ -3,6 +3,7 @@
     python -m gptedu train --preset shakespeare-mini --corpus tiny-shakespeare --out runs/mine
     python -m gptedu sample --model runs/mine
     python -m gptedu count --all
+    torchrun --nproc-per-node 2 -m gptedu train ...        the same on two processes
 
 Chapters 8 to 10. The same command again goes on with a training that was stopped.
 """
@@ -11,7 +12,7 @@ import argparse
 import ast
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,15 +21,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from gptedu import parallel
 from gptedu.checkpoint import load, save
 from gptedu.config import PRESETS, TRAIN_PRESETS, GPTConfig, TrainConfig
 from gptedu.corpus import pocket_plays, tiny_shakespeare
 from gptedu.generation import generate
 from gptedu.model import GPT
 from gptedu.parameters import count_parameters
+from gptedu.recording import record
 from gptedu.seeds import untrained
 from gptedu.tokenizer import BPETokenizer, CharTokenizer
-from gptedu.training import train
+from gptedu.training import Record, train
 
 CORPORA = {
     "tiny-shakespeare": tiny_shakespeare,
@@ -40,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 2 cannot be done as asked, 130 Ctrl-C."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        with parallel.processes():
+            options.run(options)
     except (ValueError, OSError) as error:
         print(f"gptedu: {error}", file=sys.stderr)
         return 2
@@ -66,10 +70,23 @@ def train_command(options: argparse.Namespace) -> None:
     _make_folder(out)
     words = {"vocab_size": tokenizer.vocab_size} | model_words
     model = untrained(GPTConfig.preset(options.preset, **words), config.seed)
-    _train(model, tokenizer.encode(text), config)
+    ids = tokenizer.encode(text)
+    if options.record and parallel.size() > 1:
+        raise ValueError("--record watches one process; run it without torchrun")
+    run = record(out, model, tokenizer, ids, config, _prompt(text)) if options.record else None
+    _train(run or train(model, ids, config), config)
+    if config.shard:
+        model = parallel.whole_model(model)
+    if parallel.rank() > 0:
+        return  # one process speaks and writes for all
     print(f"saved {save(out, model, tokenizer)}; it writes:\n")
     start = "\n" if "\n" in text else text[0]
     print(_write(model, tokenizer, start, 200, torch.Generator().manual_seed(config.seed)))
+
+
+def _prompt(text: str) -> str:
+    """The first words of a text, whose attention a record keeps."""
+    return text[:32]
 
 
 def _make_folder(out: Path) -> None:
@@ -102,9 +119,8 @@ def count_command(options: argparse.Namespace) -> None:
         print(count_parameters(GPTConfig.preset(options.preset)))
 
 
-def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
+def _train(run: Generator[Record, None, None], config: TrainConfig) -> None:
     """Run to the end behind a progress bar. The first Ctrl-C waits for the step, the second not."""
-    run = train(model, ids, config)
     asked: list[bool] = []
 
     def interrupt(*_: object) -> None:
@@ -114,13 +130,14 @@ def _train(model: GPT, ids: list[int], config: TrainConfig) -> None:
 
     before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with tqdm(total=config.steps, unit="step", smoothing=0.05) as bar:
+        quiet = parallel.rank() > 0
+        with tqdm(total=config.steps, unit="step", smoothing=0.05, disable=quiet) as bar:
             for record in run:
                 bar.update(record.step - bar.n)
                 bar.set_postfix_str(f"loss {record.loss:.3f}", refresh=False)
-                if record.val_loss is not None:
+                if record.val_loss is not None and not quiet:
                     bar.write(f"step {record.step:>6}   validation loss {record.val_loss:.4f}")
-                if asked:
+                if parallel.any_of(bool(asked)):
                     run.throw(KeyboardInterrupt)
     finally:
         for kind, handler in before.items():
@@ -183,9 +200,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m gptedu", description="Inside a GPT")
     commands = parser.add_subparsers(required=True, metavar="train | sample | count")
 
-    sub = commands.add_parser(
-        "train", help="train a model on a text", description=train_command.__doc__
-    )
+    about = train_command.__doc__
+    sub = commands.add_parser("train", help="train a model on a text", description=about)
     sub.add_argument(
         "--preset", default="shakespeare-mini", help="the model: a name of `count --all`"
     )
@@ -202,6 +218,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORD=VALUE",
         help="change words of GPTConfig or TrainConfig: --set steps=300 d_model=96",
     )
+    words = "keep losses, samples, weights, attention"
+    sub.add_argument("--record", action="store_true", help=words)
     sub.set_defaults(run=train_command)
 
     sub = commands.add_parser(

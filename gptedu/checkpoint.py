@@ -2,7 +2,8 @@
 
     [ length | JSON: names, shapes, metadata | the tensors' bytes ]
 
-The metadata holds what is no tensor, as JSON: the config, the tokenizer, the step of a training.
+The metadata holds what is no tensor, as JSON: the config, the tokenizer, the step of a training,
+and a checksum of the tensors, so that a flipped bit is found before it becomes a strange sentence.
 A file is written under another name, pushed to the disk, and then renamed over the old one; a
 rename happens whole or not at all, so a run that is killed at any moment leaves a whole checkpoint.
 
@@ -10,6 +11,7 @@ Chapter 9. Unpickling a file can run any code that its author wrote; reading saf
 numbers. Left out: files in several parts, as models beyond a few gigabytes need them.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,12 +92,21 @@ def save_state(
 
     `notes` is JSON-able; Python's floats survive it bit for bit.
     """
+    _write(Path(path), training_tensors(model, optimizers, best), {"training": notes})
+
+
+def training_tensors(
+    model: GPT,
+    optimizers: list[torch.optim.Optimizer],
+    best: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """What a training is made of, by name: `model.*`, `optimizer.NUMBER.*`, `best.*`."""
     tensors = {f"model.{name}": value for name, value in _weights(model).items()}
     tensors |= {f"best.{name}": value for name, value in (best or {}).items()}
     for i, optimizer in enumerate(optimizers):
         for j, values in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{i}.{j}.{word}": value for word, value in values.items()}
-    _write(Path(path), tensors, {"training": notes})
+    return tensors
 
 
 def read_notes(path: str | Path) -> dict[str, Any]:
@@ -107,13 +118,22 @@ def resume(
     path: str | Path, model: GPT, optimizers: list[torch.optim.Optimizer]
 ) -> dict[str, Tensor]:
     """Put a saved training back into `model` and `optimizers`; returns the best weights so far."""
-    file = Path(path)
-    tensors, _ = _read(file, ("training",))
+    tensors, _ = _read(Path(path), ("training",))
+    return fill_training(tensors, model, optimizers, Path(path))
+
+
+def fill_training(
+    tensors: dict[str, Tensor],
+    model: GPT,
+    optimizers: list[torch.optim.Optimizer],
+    path: Path,
+) -> dict[str, Tensor]:
+    """The way back from `training_tensors`; returns the best weights."""
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
     for name, value in tensors.items():
         kind, _, rest = name.partition(".")
         groups[kind][rest] = value
-    _fill(_weights(model), groups["model"], file)
+    _fill(_weights(model), groups["model"], path)
     for i, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in groups["optimizer"].items():
@@ -149,11 +169,17 @@ def _fill(weights: dict[str, Tensor], tensors: dict[str, Tensor], file: Path) ->
 
 def _write(file: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
     """All of the file, or none of it."""
-    content = to_bytes(
-        {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-        {word: json.dumps(value) for word, value in notes.items()},
-    )
-    write_whole(file, content)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    notes = {**notes, "sha256": _checksum(tensors)}
+    write_whole(file, to_bytes(tensors, {word: json.dumps(value) for word, value in notes.items()}))
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _read(file: Path, words: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -173,6 +199,11 @@ def _read(file: Path, words: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[s
             "this; load() reads what save() wrote, train() goes on from its own checkpoint"
         )
     try:
+        if "sha256" in metadata and json.loads(metadata["sha256"]) != _checksum(tensors):
+            raise ValueError(
+                f"{file} is damaged: its numbers are not those that were written (their checksum "
+                "differs); copy or train it again"
+            )
         return tensors, {word: json.loads(metadata[word]) for word in words}
     except json.JSONDecodeError as error:
         raise ValueError(

@@ -185,6 +185,7 @@ class TrainConfig:
         keep_best: end with the weights of the best evaluation.
         patience: stop after so many evaluations without a new best (None: never).
         compile: compile the blocks with torch.compile (needs a C++ compiler).
+        shard: under `torchrun`, split the model over the processes (chapter 13).
         seed: of the weights' dropout and of the order of the windows.
         save_every: steps between checkpoints (None: only at the end).
         out: folder for checkpoints (None: none is written).
@@ -208,6 +209,7 @@ class TrainConfig:
     keep_best: bool = False
     patience: int | None = None
     compile: bool = False
+    shard: bool = False
     seed: int = 1337
     save_every: int | None = None
     out: str | None = None
@@ -221,7 +223,7 @@ class TrainConfig:
         _check_choices(self)
         _check_whole(self, ("steps", "batch_size", "accumulate", "eval_every"), 1)
         _check_whole(self, ("warmup", "seed"), 0)
-        _check_bool(self, ("keep_best", "compile"))
+        _check_bool(self, ("keep_best", "compile", "shard"))
         _require(self.seed < 2**32, f"seed={self.seed} must be under 2**32")
         for word in ("eval_batches", "patience", "save_every"):
             if getattr(self, word) is not None:

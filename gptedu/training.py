@@ -5,14 +5,16 @@
 Chapter 9. The order of the windows and the dropout of a step follow from the seed and the number of
 the step alone, so a run that is resumed at any step goes on bit for bit as if it had never stopped.
 bf16 is autocast (Micikevicius et al. 2018): products in 16 bits, weights and optimizer in 32.
-Left out: training on several devices.
+With several processes (`parallel`) each takes its share of every batch.
 """
 
 import hashlib
 import math
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,14 +26,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from gptedu import parallel
 from gptedu.batches import contiguous_batches, epoch_batch, random_batch, split
 from gptedu.checkpoint import read_notes, resume, save_state
 from gptedu.config import TrainConfig
+from gptedu.files import only_writer
 from gptedu.loss import cross_entropy
 from gptedu.model import GPT
 from gptedu.optim import learning_rate, make_optimizers, set_learning_rate
 
-FREE_WORDS = ("out", "save_every")  # a run may go on with others
+FREE_WORDS = ("out", "save_every", "shard")  # a run may go on with others
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -65,19 +70,23 @@ def train(
     Yields a `Record` at step 0, before any update, and after each step. Between updates the model
     is in eval mode, so the caller may sample, plot, or stop (`break`). It runs where the model's
     parameters are. Where the folder `config.out` has the checkpoint of this run, it is continued:
-    the records go on after it, and a finished run yields none. A KeyboardInterrupt thrown into the
-    generator (`run.throw(KeyboardInterrupt)`) writes a checkpoint before it stops.
+    the records go on after it, and a finished run yields none.
+
+    Ctrl-C, or a notebook's stop button, waits until the step is whole; its record still comes, then
+    the checkpoint is written and KeyboardInterrupt raised. The same happens where one is thrown in
+    (`run.throw(KeyboardInterrupt)`).
 
     Raises:
-        ValueError: a text that is too short, a folder with the checkpoint of another run, no
-            compiler, or a loss that is no number any more.
+        ValueError: a text that is too short, a folder with the checkpoint of another run or with a
+            run that is still going on, no compiler, or a loss that is no number any more.
+        OSError: a checkpoint could not be written; the one before it is still there.
     """
     ids = torch.as_tensor(corpus_ids, dtype=torch.long, device=next(model.parameters()).device)
     return _Run(model, ids, config).records()
 
 
 def update(
-    model: GPT,
+    model: nn.Module,
     optimizers: list[torch.optim.Optimizer],
     x: Int[Tensor, "B T"],
     y: Int[Tensor, "B T"],
@@ -86,7 +95,8 @@ def update(
 ) -> tuple[float, float]:
     """The update number `step` (from 0); returns the loss before it, and the gradient's norm.
 
-    The batch is cut into `accumulate` equal parts, whose gradients add up to those of the whole.
+    The batch is cut into `accumulate` equal parts, whose gradients add up to those of the whole. Of
+    several processes each is given its share of the batch; the loss is the mean of all.
     """
     set_learning_rate(optimizers, config, step)
     model.zero_grad()
@@ -95,7 +105,9 @@ def update(
         part = _loss(model, part_x, part_y, config.precision) / config.accumulate
         part.backward()
         loss += part.item()
-    norm = float(nn.utils.clip_grad_norm_(model.parameters(), config.clip or math.inf))
+    loss = parallel.mean(loss)
+    length = nn.utils.clip_grad_norm_(model.parameters(), config.clip or math.inf)
+    norm = float(parallel.whole(length))
     if not math.isfinite(loss + norm):
         raise ValueError(
             f"the loss at step {step + 1} is {loss} and its gradient {norm}, at a learning rate of "
@@ -139,7 +151,7 @@ def evaluate(
     return total / count
 
 
-def _loss(model: GPT, x: Tensor, y: Tensor, precision: str) -> Tensor:
+def _loss(model: nn.Module, x: Tensor, y: Tensor, precision: str) -> Tensor:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = model(x)
     return cross_entropy(logits, y)
@@ -161,38 +173,49 @@ class _Run:
     def __init__(self, model: GPT, ids: Tensor, config: TrainConfig) -> None:
         self.model, self.config = model, config
         self.train_ids, self.val_ids = split(ids)
+        self.trained = parallel.shard(model) if config.shard else parallel.replicate(model)
         self.optimizers = make_optimizers(model, config)
         self.progress = _Progress()
         self.best: dict[str, Tensor] = {}
         self.identity = _identity(model, ids, config)
-        self.file = Path(config.out) / "checkpoint.safetensors" if config.out else None
+        self.folder = Path(config.out) if config.out else None
         self.forwards = _compile(model) if config.compile else []
         self._batch(0)  # a text that is too short is an error here, not at the first step
-        if self.file and self.file.exists():
-            self._resume(self.file)
+        first = parallel.rank() == 0
+        self.lock = only_writer(self.folder) if self.folder and first else None
+        parallel.wait()
+        self._resume()
         model.eval()
 
     def records(self) -> Generator[Record, None, None]:
         p, c = self.progress, self.config
-        while p.step < c.steps and p.evaluations_since_best != c.patience:
-            record = self._step()
-            try:
-                yield record
-            except KeyboardInterrupt:  # between two updates nothing is half done
-                self._save()
-                raise
-            if c.save_every and p.step % c.save_every == 0:
-                self._save()
-        if c.keep_best:
-            self.model.load_state_dict(self.best)
-        self._save()
+        try:
+            while p.step < c.steps and p.evaluations_since_best != c.patience:
+                with _interrupts_wait() as asked:
+                    record = self._step()
+                try:
+                    yield record
+                    if parallel.any_of(bool(asked)):
+                        raise KeyboardInterrupt
+                except KeyboardInterrupt:  # between two updates nothing is half done
+                    self._save()
+                    raise
+                if c.save_every and p.step % c.save_every == 0:
+                    self._save()
+            if c.keep_best:
+                self.model.load_state_dict(self.best)
+            self._save()
+        finally:
+            if self.lock:
+                self.lock.release()
 
     def _step(self) -> Record:
         p, c = self.progress, self.config
         p.step += 1
         if p.step == 0:
             with torch.no_grad():
-                loss, norm, lr = _loss(self.model, *self._batch(0), c.precision).item(), 0.0, 0.0
+                loss = parallel.mean(_loss(self.model, *self._batch(0), c.precision).item())
+            norm = lr = 0.0
         else:
             loss, norm = self._update(p.step - 1)
             lr = learning_rate(c, p.step - 1)
@@ -207,7 +230,7 @@ class _Run:
         self.model.train()
         try:
             with _seeded(self.config.seed, step, x.device), _swapped(self.model, self.forwards):
-                return update(self.model, self.optimizers, x, y, self.config, step)
+                return update(self.trained, self.optimizers, x, y, self.config, step)
         finally:
             self.model.eval()
             self.progress.seconds += time.perf_counter() - start
@@ -215,7 +238,8 @@ class _Run:
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         c = self.config
         T = self.model.config.context_length
-        return epoch_batch(self.train_ids, c.batch_size * c.accumulate, T, c.seed, step)
+        x, y = epoch_batch(self.train_ids, c.batch_size * c.accumulate, T, c.seed, step)
+        return parallel.share(x), parallel.share(y)
 
     def _evaluate(self) -> float:
         p, c = self.progress, self.config
@@ -235,12 +259,38 @@ class _Run:
         return loss
 
     def _save(self) -> None:
-        if self.file:
-            notes = {"run": self.identity, "progress": asdict(self.progress)}
-            save_state(self.file, self.model, self.optimizers, notes, self.best)
+        if self.folder is None:
+            return
+        notes = {"run": self.identity, "progress": asdict(self.progress)}
+        what = (self.model, self.optimizers, notes, self.best)
+        if self.config.shard:
+            parallel.save_shards(self.folder, self.progress.step, *what)
+        elif parallel.rank() == 0:
+            save_state(self.folder / CHECKPOINT, *what)
+        parallel.wait()
 
-    def _resume(self, file: Path) -> None:
-        notes = read_notes(file)
+    def _resume(self) -> None:
+        """Go on with what the folder holds, in one file or in shards, if it holds anything."""
+        if self.folder is None:
+            return
+        file, shards = self.folder / CHECKPOINT, parallel.last_shards(self.folder)
+        if file.exists():
+            self._check_same(file, notes := read_notes(file))
+            if self.config.shard:
+                raise ValueError(
+                    f"{file} was written without shard=True; go on without it, or choose another "
+                    "`out` (a run in shards, though, may go on in one piece)"
+                )
+            self.best = resume(file, self.model, self.optimizers)
+        elif shards is not None:
+            folder, notes = shards
+            self._check_same(folder, notes)
+            self.best = parallel.resume_shards(folder, self.model, self.optimizers)
+        else:
+            return
+        self.progress = _Progress(**notes["progress"])
+
+    def _check_same(self, file: Path, notes: dict[str, Any]) -> None:
         there, here = notes["run"], self.identity
         differing = [
             f"{word} is {there.get(word)!r} there and {here.get(word)!r} here"
@@ -252,8 +302,6 @@ class _Run:
                 f"{file} is the checkpoint of another run: {'; '.join(differing)}. Go on with its "
                 f"words, choose another `out`, or delete that file to start anew"
             )
-        self.best = resume(file, self.model, self.optimizers)
-        self.progress = _Progress(**notes["progress"])
 
 
 def _identity(model: GPT, ids: Tensor, config: TrainConfig) -> dict[str, Any]:
@@ -269,8 +317,28 @@ def _identity(model: GPT, ids: Tensor, config: TrainConfig) -> dict[str, Any]:
 def _seeded(seed: int, step: int, device: torch.device) -> Iterator[None]:
     """Dropout's own random numbers for this step; the caller's are left as they are."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed((seed * 1_000_003 + step) % 2**63)
+        torch.manual_seed((seed * 1_000_003 + step + 2**40 * parallel.rank()) % 2**63)
         yield
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[list[int]]:
+    """Gives a list that Ctrl-C fills in place of stopping; a second one does stop, at once."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked  # signals never reach another thread
+        return
+
+    def note(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _compile(model: GPT) -> list[Callable[..., Tensor]]:

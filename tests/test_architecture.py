@@ -39,7 +39,9 @@ LADDER = [
     ("life", ["hub", "seeds"]),
     ("life", ["checkpoint"]),
     ("life", ["tracing", "generation"]),
-    ("life", ["training", "parallel"]),
+    ("life", ["parallel"]),
+    ("life", ["training"]),
+    ("life", ["recording"]),
     ("life", ["inside"]),
     ("windows", ["plots", "widgets", "check"]),
     ("desk", ["notebook", "__main__"]),
@@ -48,10 +50,10 @@ HEIGHT = {name: row for row, (_, names) in enumerate(LADDER) for name in names}
 FLOOR = {name: floor for floor, names in LADDER for name in names}
 
 # Lines of code, without blank lines, comments and docstrings. Past that, say it more simply.
-BUDGET = {"model": 2_250, "plots and widgets": 950, "check": 3_000, "JavaScript": 4_000}
+BUDGET = {"model": 2_550, "plots and widgets": 960, "check": 3_000, "JavaScript": 4_000}
 
 # Imports that stand inside a function, because most readers never need what they load.
-OPTIONAL = {("hub", "huggingface_hub")}
+OPTIONAL = {("hub", "huggingface_hub"), ("parallel", "torch")}
 
 
 def top(path: Path) -> str:

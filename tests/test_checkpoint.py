@@ -136,6 +136,17 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         load(file)
 
 
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    for name, dtype in (("a", None), ("b", torch.bfloat16)):
+        file = save(tmp_path / f"{name}.safetensors", tiny(), TOKENIZER, dtype)
+        load(file)
+        content = bytearray(file.read_bytes())
+        content[-7] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"is damaged: its numbers .* checksum"):
+            load(file)
+
+
 def test_a_tensor_that_does_not_fit_the_config_is_named(tmp_path: Path) -> None:
     weights = {name: p.detach() for name, p in tiny().named_parameters()}
     notes = {"tokenizer": json.dumps(TOKENIZER.to_dict())}
@@ -230,7 +241,7 @@ for _ in range(20):
     while child == 0:
         n += 1
         write(n)
-    time.sleep(random.uniform(0.005, 0.05))
+    time.sleep(random.uniform(0.005, 0.2))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     values = {value for p in load(folder)[0].parameters() for value in p.unique().tolist()}

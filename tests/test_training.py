@@ -3,8 +3,10 @@ whole, a resumed run equals one that never stopped, the loss starts at ln V and 
 entropy of the text, unless the model sees the future.
 """
 
+import errno
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -285,6 +287,94 @@ def test_keyboard_interrupt_writes_a_checkpoint(tmp_path: Path) -> None:
         late = timeless(list(train(model, IDS, recipe(out=out))))
         assert early + late == records
         assert torch.equal(weights(model), weights(reference))
+
+
+INTERRUPTED = """
+import json, os, signal, sys, torch
+from gptedu import optim
+from gptedu.config import GPTConfig, TrainConfig
+from gptedu.model import GPT
+from gptedu.training import train
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model, config, ids = GPT(GPTConfig(**json.loads(sys.argv[1]))), json.loads(sys.argv[2]), sys.argv[3]
+times = int(sys.argv[4])
+steps = []
+step = torch.optim.AdamW.step
+
+def press(*_):  # Ctrl-C, once or twice, in the middle of the seventh update
+    if len(steps) == 7:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+
+model.blocks[0].register_forward_hook(press)
+try:
+    for record in train(model, json.loads(ids), TrainConfig(**config)):
+        steps.append(record.step)
+except KeyboardInterrupt:
+    print(*steps)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize(("times", "last", "kept"), [(1, 7, 7), (2, 6, 4)])
+def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(
+    tmp_path: Path, times: int, last: int, kept: int
+) -> None:
+    reference = tiny(dropout=0.2)
+    records = timeless(run(reference))
+    config = recipe(out=tmp_path / "run", save_every=4)
+    words = [tiny(dropout=0.2).config.to_dict(), config.to_dict(), IDS.tolist(), times]
+    command = [sys.executable, "-c", INTERRUPTED, *map(json.dumps, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [str(step) for step in range(last + 1)]
+    model = tiny(seed=9, dropout=0.2)
+    late = timeless(list(train(model, IDS, config)))
+    assert late == records[kept + 1 :]
+    assert torch.equal(weights(model), weights(reference))
+
+
+def test_a_second_run_in_the_folder_is_refused_while_the_first_goes_on(tmp_path: Path) -> None:
+    first = train(tiny(), IDS, recipe(out=tmp_path))
+    next(first)
+    with pytest.raises(ValueError, match="another run is writing into"):
+        train(tiny(), IDS, recipe(out=tmp_path))
+    first.close()
+    assert len(list(train(tiny(), IDS, recipe(out=tmp_path)))) == 21
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = timeless(run(tiny()))
+    config = recipe(out=tmp_path, save_every=4)
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stopped = train(tiny(), IDS, config)
+    early = list(islice(stopped, 6))  # step 4 was saved when step 5 was asked for
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"checkpoint.safetensors was not written \(No space left"):
+        early.extend(stopped)
+    assert early[-1].step == 8
+    monkeypatch.setattr(os, "fsync", fsync)
+    late = timeless(list(train(tiny(seed=3), IDS, config)))
+    assert timeless(early)[:5] + late == reference
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    run(tiny(), out=tmp_path)
+    file = tmp_path / "checkpoint.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        run(tiny(), out=tmp_path)
+    assert file.read_bytes() == content
 
 
 def test_a_stopped_patience_stays_stopped(tmp_path: Path) -> None:

@@ -1,0 +1,198 @@
+"""A training written down while it runs, so that it can be looked at afterwards, step by step.
+
+    folder/run.json           both configs, the environment, the corpus's checksum, the prompt
+    folder/records.json       one list for each field of `Record`
+    folder/moments.json       at chosen steps: the step, and a sample of the model's writing
+    folder/moments/STEP.safetensors     at the same steps: the weights in 16 bits, and the
+                              attention of every head on the prompt, `attention` (L, H, T, T)
+
+Chapter 9. The moments lie at 0, 1, 2, 5, 10, 20, 50, 100 ... and at the end: much happens early,
+and little later. A run that is resumed goes on with its record. Left out: gradients.
+"""
+
+import hashlib
+import json
+import platform
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from gptedu.config import TrainConfig
+from gptedu.files import write_whole
+from gptedu.generation import generate
+from gptedu.model import GPT
+from gptedu.tokenizer import BPETokenizer, CharTokenizer
+from gptedu.tracing import trace
+from gptedu.training import Record, train
+
+FIELDS = [field.name for field in fields(Record)]
+PARTS = ("run", "records", "moments")
+
+
+def moments(steps: int) -> list[int]:
+    """0, 1, 2, 5, 10, 20, 50 ... below `steps`, and `steps` itself."""
+    series = {lead * 10**power for power in range(len(str(steps))) for lead in (1, 2, 5)}
+    return sorted({0, steps} | {step for step in series if step < steps})
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a folder holds of a run.
+
+    Attributes:
+        run: `run.json`.
+        records: by field of `Record`, one value a step.
+        moments: step and sample of each moment.
+    """
+
+    folder: Path
+    run: dict[str, Any]
+    records: dict[str, list[Any]]
+    moments: list[dict[str, Any]]
+
+    def tensors(self, step: int) -> dict[str, Tensor]:
+        """Weights and `attention` at a moment.
+
+        Raises:
+            ValueError: nothing was kept at that step.
+        """
+        file = self.folder / "moments" / f"{step:06}.safetensors"
+        if not file.is_file():
+            kept = ", ".join(str(moment["step"]) for moment in self.moments)
+            raise ValueError(f"{self.folder} has no moment at step {step}, but at {kept}")
+        return load_file(file)
+
+
+def read(folder: str | Path) -> Recording:
+    """Read a recorded run.
+
+    Raises:
+        ValueError: there is none in the folder.
+    """
+    folder = Path(folder)
+    try:
+        parts = [json.loads((folder / f"{n}.json").read_text("utf-8")) for n in PARTS]
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"{folder} holds no recorded run ({error}); record one with "
+            "`python -m gptedu train --record --out ...`"
+        ) from error
+    return Recording(folder, *parts)
+
+
+def record(
+    folder: str | Path,
+    model: GPT,
+    tokenizer: CharTokenizer | BPETokenizer,
+    ids: Sequence[int],
+    config: TrainConfig,
+    prompt: str,
+    sample: int = 200,
+) -> Generator[Record, None, None]:
+    """`train`, written down in a folder as it goes.
+
+    Args:
+        prompt: its attention is kept, and the samples begin with it.
+        sample: tokens to write at each moment.
+
+    Raises:
+        ValueError: as `train`; or a prompt that is empty or longer than the context.
+    """
+    folder = Path(folder)
+    prompt_ids = torch.tensor([tokenizer.encode(prompt)])
+    if not 0 < prompt_ids.shape[1] <= model.config.context_length:
+        raise ValueError(
+            f"the prompt has {prompt_ids.shape[1]} tokens; the attention on it is kept, so it must "
+            f"have between 1 and context_length={model.config.context_length}"
+        )
+    steps = train(model, ids, config)
+    chosen = moments(config.steps)
+    written = _Written(folder)
+    written.run = _description(model, tokenizer, ids, config, prompt)
+    try:
+        for one in steps:
+            written.add(one)
+            if one.step in chosen:
+                generator = torch.Generator().manual_seed(config.seed)
+                text = list(generate(model, prompt_ids, sample, generator=generator))
+                written.moment(one.step, tokenizer.decode(text), _tensors(model, prompt_ids))
+            if config.save_every and one.step % config.save_every == 0:
+                written.save()  # before the checkpoint, so that no step is ever missing
+            try:
+                yield one
+            except KeyboardInterrupt:
+                steps.throw(KeyboardInterrupt)
+    finally:
+        written.save()
+
+
+class _Written:
+    """The files of a record under way; what was written beyond a run's checkpoint is dropped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run: dict[str, Any] = {}
+        self.records: dict[str, list[Any]] = {name: [] for name in FIELDS}
+        self.moments: list[dict[str, Any]] = []
+        if (folder / "records.json").exists():
+            before = read(folder)
+            self.records, self.moments = before.records, before.moments
+
+    def add(self, one: Record) -> None:
+        while self.records["step"] and self.records["step"][-1] >= one.step:
+            for column in self.records.values():
+                column.pop()
+        for name, value in asdict(one).items():
+            self.records[name].append(value)
+
+    def moment(self, step: int, sample: str, tensors: dict[str, Tensor]) -> None:
+        self.moments = [m for m in self.moments if m["step"] < step]
+        self.moments.append({"step": step, "sample": sample})
+        file = self.folder / "moments" / f"{step:06}.safetensors"
+        write_whole(file, to_bytes(tensors))
+        self.save()
+
+    def save(self) -> None:
+        for name in PARTS:
+            content = json.dumps(getattr(self, name), ensure_ascii=False)
+            write_whole(self.folder / f"{name}.json", content.encode())
+
+
+def _tensors(model: GPT, prompt_ids: Tensor) -> dict[str, Tensor]:
+    weights = {name: p.detach().to(torch.bfloat16) for name, p in model.named_parameters()}
+    attention = trace(model, prompt_ids).attention[:, 0].to(torch.float16)
+    return weights | {"attention": attention.contiguous()}
+
+
+def _description(
+    model: GPT,
+    tokenizer: CharTokenizer | BPETokenizer,
+    ids: Sequence[int],
+    config: TrainConfig,
+    prompt: str,
+) -> dict[str, Any]:
+    return {
+        "model": model.config.to_dict(),
+        "training": config.to_dict() | {"out": None},
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "tokenizer": tokenizer.to_dict(),
+        "prompt": prompt,
+        "corpus": {
+            "tokens": len(ids),
+            "sha256": hashlib.sha256(tokenizer.decode(list(ids)).encode()).hexdigest(),
+        },
+        "environment": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "system": f"{platform.system()} {platform.machine()}",
+            "threads": torch.get_num_threads(),
+            "date": datetime.now(UTC).date().isoformat(),
+        },
+    }
