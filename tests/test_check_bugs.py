@@ -8,6 +8,7 @@ two seeds, and held against what theory says: the entropy of the source, ln V, t
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -205,13 +206,141 @@ def test_a_mended_patient_is_named_healthy_and_an_ill_one_is_not_betrayed() -> N
     )
     report = check.healthy(Patient(top_k=small_number))
     assert not report
-    assert "1 of the 20" in report.message
+    assert "1 of the 20 tests found something: with k = 3, all others" in report.message
     assert not any(name in report.message for name in BY_NAME)
+
+
+# wrong mends of which no suspect is guilty, and right ones in another style
+
+
+def update_like(*order: str, sign: int = 1, answer: Callable = Tensor.item) -> Callable:
+    def update(model: GPT, optimizer: torch.optim.Optimizer, loss: Callable, x: Tensor, y: Tensor):
+        value = loss(model(x), y)
+        acts = {
+            "clear": optimizer.zero_grad,
+            "backward": lambda: (sign * value).backward(),
+            "step": optimizer.step,
+        }
+        for act in order:
+            acts[act]()
+        return answer(value)
+
+    return update
+
+
+def cut_like(arrange: Callable) -> Callable:
+    return lambda ids, T: arrange(*pairs(ids, T))
+
+
+def keep_like(fill: Callable) -> Callable:
+    return lambda logits, k: fill(logits, logits.topk(k).values[-1], k)
+
+
+def loss_like(scale: int | float = 1.0, **words: str) -> Callable:
+    return lambda logits, y: (
+        scale * F.cross_entropy(logits.flatten(0, 1), y.flatten(), **words)  # type: ignore
+    )
+
+
+HALF_MENDED = {
+    "cleared too soon": ("update", update_like("backward", "clear", "step"), "before the step"),
+    "no step": ("update", update_like("clear", "backward"), "no step comes after"),
+    "uphill": ("update", update_like("clear", "backward", "step", sign=-1), "one step takes"),
+    "no answer": (
+        "update",
+        update_like("clear", "backward", "step", answer=lambda value: None),
+        "returns nan",
+    ),
+    "x and y exchanged": ("pairs", cut_like(lambda x, y: (y, x)), "targets [[0, 1, 2, 3]"),
+    "rolled": ("pairs", cut_like(lambda x, y: (x, x.roll(-1, 1))), "targets [[1, 2, 3, 0]"),
+    "sum": ("loss", loss_like(reduction="sum"), "the mean of -ln p"),
+    "bits": ("loss", loss_like(1 / math.log(2)), "the mean of -ln p"),
+    "the k-th too": (
+        "top_k",
+        keep_like(lambda logits, edge, k: logits.masked_fill(logits <= edge, -math.inf)),
+        "become [-inf, -998.0, -inf, -inf]",
+    ),
+    "plus infinity": (
+        "top_k",
+        keep_like(lambda logits, edge, k: logits.masked_fill(logits < edge, math.inf)),
+        "inf, inf]",
+    ),
+    "minus ten": (
+        "top_k",
+        keep_like(lambda logits, edge, k: logits.masked_fill(logits < edge, -10.0)),
+        "-10.0, -10.0]",
+    ),
+    "values alone": (
+        "top_k",
+        keep_like(lambda logits, edge, k: logits.topk(k).values),
+        "become [-998.0, -1000.0]",
+    ),
+    "nothing": ("top_k", keep_like(lambda logits, edge, k: None), "become [nan]"),
+}
+
+
+@pytest.mark.parametrize("name", HALF_MENDED)
+def test_a_wrong_mend_is_not_named_healthy(name: str) -> None:
+    part, function, seen = HALF_MENDED[name]
+    patient = Patient(**{part: function})
+    assert guilty(patient) == []
+    report = check.healthy(patient)
+    assert not report
+    assert report.message.startswith("None of the 20 tests found anything, but ")
+    assert seen in report.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"update": update_like("backward", "step", "clear")},  # cleared at the end
+        {"update": update_like("clear", "backward", "step", answer=lambda value: value)},
+        {"pairs": cut_like(lambda x, y: [x, y])},
+        {"loss": loss_like()},
+        {
+            "top_k": keep_like(
+                lambda logits, edge, k: np.where(logits < edge, -np.inf, logits.numpy())
+            )
+        },
+        {
+            "top_k": keep_like(
+                lambda logits, edge, k: logits.masked_fill(logits < edge, -1e10).tolist()
+            )
+        },
+    ],
+)
+def test_right_mends_in_another_style_pass(words: dict) -> None:
+    patient = Patient(**words)
+    assert check.healthy(patient)
+    torch.testing.assert_close(patient.train(2), check.patient(0).train(2))
+    assert len(patient.write(5, k=3)) == 5
+
+
+@pytest.mark.parametrize("wrong", [lambda x, y: None, lambda x, y: x, lambda x, y: (x[0], y[0])])
+def test_a_cut_that_is_none_is_refused_kindly(wrong: Callable) -> None:
+    with pytest.raises(ValueError, match=r"two tensors of shape \(n, T\)"):
+        Patient(pairs=cut_like(wrong))
+
+
+@pytest.mark.parametrize(
+    "wrong", [loss_like(reduction="none"), lambda *given: loss_like()(*given).item()]
+)
+def test_a_loss_without_a_gradient_is_refused_kindly(wrong: Callable) -> None:
+    with pytest.raises(ValueError, match="one number that still knows its gradient"):
+        Patient(loss=wrong)
+
+
+def test_the_length_is_that_of_the_gradient_which_the_step_used() -> None:
+    patient = Patient(update=update_like("backward", "clear", "step"))
+    assert patient.train(2)[1].grad_norm == 0
 
 
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(ValueError, match="'no positions'"):
         check.verdict(check.patient(0), "positions")
+    with pytest.raises(ValueError, match="no suspect is named 9; near: 'targets not shifted'"):
+        check.verdict(check.patient(0), 9)
+    assert check.verdict(check.patient(11), " No Positions").topic == "no positions"
     with pytest.raises(ValueError, match="0, 3, 4, 5"):
         check.patient(6)
 

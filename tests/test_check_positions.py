@@ -118,3 +118,13 @@ def test_neighbours_by_hand(seen: str) -> None:
         best = cosines.index_fill(0, torch.tensor(i), -2).topk(4).indices
         at = int((euclid(table, i, 4) != best).int().argmax())
         assert f"row {best[at]} has {cosines[best[at]]:.2f}" in found.message
+
+
+def test_a_base_left_out_is_named() -> None:
+    def own_base(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
+        cos, sin = LlamaRotaryEmbedding(LlamaConfig(head_dim=x.shape[-1]))(x, positions[None])
+        return hugging_face(x, x, cos, sin)[0]
+
+    found = check.rotate.diagnose(own_base)
+    assert found.mistake == "base left out"
+    assert "here it says 50" in found.message

@@ -103,3 +103,21 @@ def test_the_parts_of_a_block_are_told_apart() -> None:
         assert not torch.allclose(norm(x), x, atol=0.1)
     for part in (attention, mlp):
         assert part(x).std() > 0.1
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_an_epsilon_of_ones_own_is_named(norm: str) -> None:
+    """PyTorch's functions, called without the reader's epsilon."""
+
+    def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return F.layer_norm(x, gain.shape, gain, bias)
+
+    def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(x, gain.shape, gain, 1e-5)
+
+    exercise, answer = {
+        "layer_norm": (check.layer_norm, layer_norm), "rms_norm": (check.rms_norm, rms_norm)
+    }[norm]  # fmt: skip
+    verdict = exercise.diagnose(answer)
+    assert verdict.mistake == "an epsilon of your own"
+    assert "here it says 0.01" in verdict.message

@@ -2,7 +2,7 @@
 
     patient = check.patient(4)                     a small GPT with one bug in it (0: a healthy one)
     check.verdict(patient, "no positions")         is it that? What speaks for it, or against it
-    check.healthy(check.Patient(loss=my_loss))     does any of the twenty tests find anything?
+    check.healthy(check.Patient(loss=my_loss))     does any test find anything?
 
 A patient is a model with all that it needs to learn and to write. A bug is one part that is swapped
 for a wrong one. A suspect is a test that looks at the patient there and then: no answer is stored.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import getdoc
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ def pairs(ids: Tensor, context_length: int) -> tuple[Tensor, Tensor]:
     return ids[: n * T].view(n, T), ids[1 : n * T + 1].view(n, T)
 
 
-def adamw(model: GPT, lr: float = 0.01) -> torch.optim.Optimizer:
+def adamw(model: nn.Module, lr: float = 0.01) -> torch.optim.Optimizer:
     """AdamW for all weights, at a constant rate."""
     return torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.99), weight_decay=0.0)
 
@@ -86,12 +86,13 @@ class Patient:
         optimizer: the one that it trains with.
         tokenizer, train_ids, val_ids: the text, cut nine to one.
         loss: (logits, targets) -> the mean surprise, in nats.
+        pairs: (ids, T) -> inputs and targets, (n, T) each.
         top_k: (logits, k) -> logits, for writing.
         update: (model, optimizer, loss, x, y) -> the loss before one step.
 
-    Each part may be given, to swap that one alone: `Patient(loss=my_loss)`. `pairs` cuts ids into
-    inputs and targets, `optimizer` makes one for a model, `wire` changes the model that was built,
-    `words` are words of its config.
+    Each part may be given, to swap that one alone: `Patient(loss=my_loss)`. `optimizer` makes one
+    for a model, `wire` changes the model that was built, `words` are words of its config.
+    ValueError: `pairs` or `loss` give back what nothing can be trained with.
     """
 
     def __init__(
@@ -106,7 +107,8 @@ class Patient:
         update: Callable[..., float] = update,
         top_k: Callable[[Tensor, int], Tensor] = sampling.top_k,
     ) -> None:
-        self.seed, self.loss, self.update, self.top_k = seed, loss, update, top_k
+        self.seed, self.loss, self.update, self.pairs = seed, loss, update, pairs
+        self.top_k = lambda logits, k: _tensor(top_k(logits, k))
         self.tokenizer, ids = _text()
         self.train_ids, self.val_ids = split(ids)
         size = {"vocab_size": self.tokenizer.vocab_size, "context_length": 32, "n_head": 4}
@@ -114,11 +116,19 @@ class Patient:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = GPT(GPTConfig.preset("tiny", **plain | (words or {})))
-        _explicit(self.model)
+        for block in cast(Any, self.model.blocks):
+            block.attention.kernel = "explicit"
         wire(self.model)
         self.model.eval()
         self.optimizer = optimizer(self.model)
-        self._windows = pairs(self.train_ids, self.model.config.context_length)
+        match pairs(self.train_ids, self.model.config.context_length):
+            case Tensor(ndim=2) as x, Tensor() as y if x.shape == y.shape:
+                self._windows = x, y
+            case _:
+                raise ValueError(f"`{pairs.__name__}` must return two tensors of shape (n, T)")
+        value: Any = loss(torch.zeros(*x[:2].shape, size["vocab_size"], requires_grad=True), y[:2])
+        if not (isinstance(value, Tensor) and value.requires_grad and value.numel() == 1):
+            raise ValueError("the loss must be one number that still knows its gradient (a tensor)")
 
     def batch(self, step: int, size: int = 16) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a step, (size, T) each: windows drawn at random."""
@@ -128,17 +138,14 @@ class Patient:
         return x[rows], y[rows]
 
     def train(self, steps: int) -> list[Step]:
-        """So many updates, from batch 0 on."""
+        """So many more updates, with the batches from 0 on."""
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            history = [self._step(step) for step in range(steps)]
+            one = partial(_step, self, self.model, self.optimizer)
+            history = [one(*self.batch(step)) for step in range(steps)]
         self.model.eval()
         return history
-
-    def _step(self, step: int) -> Step:
-        loss = self.update(self.model, self.optimizer, self.loss, *self.batch(step))
-        return Step(loss, _length(self.model))
 
     @torch.no_grad()
     def write(
@@ -161,22 +168,28 @@ class Patient:
         return self.tokenizer.decode(ids[-count:])
 
 
-def _explicit(model: Any) -> None:
-    for block in model.blocks:
-        block.attention.kernel = "explicit"
-
-
 def _length(model: GPT) -> float:
-    slopes = [weight.grad.norm() for weight in model.parameters() if weight.grad is not None]
-    return float(torch.stack(slopes).norm())
+    return float(nn.utils.get_total_norm(w.grad for w in model.parameters() if w.grad is not None))
+
+
+def _step(p: Patient, model: GPT, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Step:
+    """One update. The gradient is measured when the step uses it: it may be cleared afterwards."""
+    used = [0.0]
+    hook = optimizer.register_step_pre_hook(lambda *_: used.append(_length(model)))
+    loss = _tensor(p.update(model, optimizer, p.loss, x, y))
+    hook.remove()
+    return Step(float(loss), used[-1])
+
+
+def _tensor(answer: Any) -> Tensor:
+    """What a reader's function gave back; NaN where `return` was forgotten."""
+    return torch.atleast_1d(torch.as_tensor(math.nan if answer is None else answer).detach())
 
 
 # the bugs
 
 
-def _swap(module: Any, forward: Callable[..., Any]) -> None:
-    """A wrong `forward` in one module alone, which `print(model)` does not show."""
-    module.forward = forward
+# A wrong `forward` in one module alone, which `print(model)` does not show.
 
 
 def _mask(model: Any, diagonal: int) -> None:
@@ -185,18 +198,18 @@ def _mask(model: Any, diagonal: int) -> None:
         return attention(q, k, v, torch.ones(T, S).tril(S - T + diagonal).bool())
 
     for block in model.blocks:
-        _swap(block.attention.explicit, forward)
+        block.attention.explicit.forward = forward
 
 
 def _dropout(model: Any) -> None:
     for block in model.blocks:
-        _swap(block.dropout, partial(F.dropout, p=0.2))
+        block.dropout.forward = partial(F.dropout, p=0.2)
 
 
 def _positions(model: Any, none: bool) -> None:
     for block in model.blocks:
         turn = (lambda x, _: x) if none else block.attention.rotary.forward
-        _swap(block.attention.rotary, lambda x, start=0, turn=turn: turn(x, 0))
+        block.attention.rotary.forward = lambda x, start=0, turn=turn: turn(x, 0)
 
 
 def _copy_head(model: Any) -> None:
@@ -213,10 +226,6 @@ def _view(model: Any) -> None:
             part.register_forward_hook(view)
 
 
-def _blocks_only(model: GPT) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.blocks.parameters(), 0.01, betas=(0.9, 0.99))
-
-
 _TIED = {"tie_embeddings": True, "init": "gpt2"}
 PATIENTS: dict[int, dict[str, Any]] = {
     0: {},
@@ -225,7 +234,7 @@ PATIENTS: dict[int, dict[str, Any]] = {
     5: {"wire": _dropout, "words": {"dropout": 0.2}},
     8: {"wire": partial(_positions, none=False)},
     9: {"wire": _copy_head, "words": _TIED, "optimizer": partial(adamw, lr=0.003)},
-    10: {"optimizer": _blocks_only},
+    10: {"optimizer": lambda model: adamw(model.blocks)},
     11: {"wire": partial(_positions, none=True)},
     12: {"wire": _view},
 }
@@ -234,10 +243,7 @@ PATIENTS: dict[int, dict[str, Any]] = {
 def patient(number: int, seed: int = 1) -> Patient:
     """A fresh, untrained patient; 0 is healthy. ValueError: a number that is not here."""
     if number not in PATIENTS:
-        raise ValueError(
-            f"there is no patient {number!r}; those that need no code of yours are "
-            f"{', '.join(map(str, PATIENTS))}, and the others are put together in the notebook"
-        )
+        raise ValueError(f"no patient {number!r} in {[*PATIENTS]}; more stand in the notebook")
     return Patient(seed, **PATIENTS[number])
 
 
@@ -283,26 +289,57 @@ def _suspect(name: str, source: str = "") -> Callable[..., Any]:
     return add
 
 
-def verdict(patient: Patient, suspect: str) -> Report:
+def verdict(patient: Patient, suspect: object) -> Report:
     """Accuse a suspect. Right: the cause is explained. Wrong: you see what speaks against it."""
-    if suspect not in _BANK:
-        near = get_close_matches(suspect, _BANK, n=3, cutoff=0.3) or list(_BANK)
-        raise ValueError(f"no suspect {suspect!r}; near: {', '.join(map(repr, near))}")
-    accused = _BANK[suspect]
+    known, said = {name.lower(): name for name in _BANK}, str(suspect).strip().lower()
+    if said not in known:
+        near = [known[s] for s in get_close_matches(said, known, n=3, cutoff=0.3)] or [*_BANK]
+        raise ValueError(f"no suspect is named {suspect!r}; near: {', '.join(map(repr, near))}")
+    accused = _BANK[known[said]]
     guilty, seen = accused.examine(patient)
     if guilty:
         message = f"{accused.explanation}\n\nThe evidence: {seen}."
-        return show(Report(suspect, True, None, message, accused.source))
+        return show(Report(accused.name, True, None, message, accused.source))
     message = f"Not this one. With this bug, {accused.sign} But here: {seen}."
-    return show(Report(suspect, False, None, message))
+    return show(Report(accused.name, False, None, message))
 
 
 def healthy(patient: Patient) -> Report:
-    """Hold the patient against every suspect, and name none: for a patient that you mended."""
-    found = sum(suspect.examine(patient)[0] for suspect in SUSPECTS)
-    count = f"{found} of the" if found else "None of the"
-    message = f"{count} {len(SUSPECTS)} tests found {'something' if found else 'anything'}."
-    return show(Report("healthy", not found, None, message))
+    """Hold a patient that you mended against all suspects: what was seen is told, and no name.
+
+    Where nobody is found, the parts that a reader may swap are tried on made-up inputs.
+    """
+    seen = [seen for guilty, seen in (s.examine(patient) for s in SUSPECTS) if guilty]
+    flaw = "" if seen else Suspect("", "", "", lambda p: (True, _flaw(p))).examine(patient)[1]
+    what = "something: " + "; ".join(seen) if seen else "anything" + (flaw and f", but {flaw}")
+    message = f"{len(seen) or 'None'} of the {len(SUSPECTS)} tests found {what}."
+    return show(Report("healthy", not (seen or flaw), None, message))
+
+
+def _flaw(p: Patient) -> str:
+    """What a part does wrong, though no suspect did it."""
+    x, y = p.pairs(torch.arange(9), 4)
+    if not (torch.equal(x, x[:, :1] + torch.arange(4)) and torch.equal(y, x + 1)):
+        return f"with T = 4, the text 0, 1, ..., 8 is cut into {x.tolist()}, targets {y.tolist()}"
+    x, y = p.batch(0)
+    logits = 1.0 * F.one_hot(x, p.tokenizer.vocab_size)
+    loss, right = float(p.loss(logits, y)), float(cross_entropy(logits, y))
+    if not abs(loss - right) < 0.01:
+        return f"the loss of made-up logits is {loss:.2f}, the mean of -ln p is {right:.2f} nats"
+    logits = torch.tensor([-1000.0, -998.0, -1001.0, -1003.0])
+    kept, best = p.top_k(logits.clone(), 2).float(), sampling.top_k(logits, 2)
+    if len(kept) != 4 or not torch.allclose(kept.softmax(-1), best.softmax(-1)):
+        return f"with k = 2, the logits {logits.tolist()} become {kept.tolist()}"
+    model = _anew(p)[1]
+    loss = float(p.loss(model(x), y))
+    with torch.enable_grad():
+        step = _step(p, model, torch.optim.SGD(model.parameters(), 0.001), x, y)
+    after = float(p.loss(model(x), y))
+    if not step.grad_norm:
+        return "the gradient is cleared before the step uses it, or no step comes after `backward`"
+    if not (after < loss and abs(step.loss - loss) < 0.01):
+        return f"one step takes the loss from {loss:.3f} to {after:.3f} and returns {step.loss:.3f}"
+    return ""
 
 
 def _shown(patient: Patient) -> tuple[list[int], list[int], str]:
@@ -319,10 +356,9 @@ def _anew(patient: Patient) -> tuple[Tensor, Any, Any]:
     """
     model = copy.deepcopy(patient.model)
     for name, weight in model.named_parameters():
+        weight.fill_(1.0 if "norm.weight" in name else 0.0)
         if weight.ndim > 1:
             weight.normal_(std=0.2)
-        else:
-            weight.fill_(1.0 if "norm.weight" in name else 0.0)
     return patient.val_ids[None, :16], model, model.blocks[0]
 
 
@@ -386,7 +422,9 @@ def _(p: Patient) -> tuple[bool, str]:
 def _(p: Patient) -> tuple[bool, str]:
     """A position reads the token that it is asked for. The loss falls below what is possible, on
     validation text too. What the model writes is worthless: when it writes, the next token does
-    not exist yet. The mask must be a triangle, the right way round, drawn along the diagonal.
+    not exist yet. The mask must be a triangle, the right way round, drawn along the diagonal. (The
+    thread below met the same symptom with a triangle in order. It was filled with -10,000, and the
+    scores learned to fall lower than that.)
 
     attention weights above the diagonal would not be 0."""
     ids, model, _ = _anew(p)
@@ -503,15 +541,11 @@ def _(p: Patient) -> tuple[bool, str]:
     since the beginning, most of them long out of date: they point to where the hill once was.
 
     a second look at the same batch would double the gradient."""
-    lengths: list[float] = []
-    _, model, _ = _anew(p)
-    model.zero_grad()
+    model = _anew(p)[1]
     still = torch.optim.SGD(model.parameters(), lr=0.0)
-    for _ in range(2):
-        with torch.enable_grad():
-            p.update(model, still, p.loss, *p.batch(0))
-        lengths.append(_length(model))
-    ratio = lengths[1] / lengths[0]
+    with torch.enable_grad():
+        first, again = (_step(p, model, still, *p.batch(0)).grad_norm for _ in range(2))
+    ratio = again / max(first, 1e-9)
     return ratio > 1.5, f"a second look at a batch makes the gradient {ratio:.2f} times as long"
 
 

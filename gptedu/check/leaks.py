@@ -40,6 +40,14 @@ def diagnose(model: Callable[[Tensor], Any], ids: Tensor | None = None) -> Repor
     """The verdict of `causal`, not shown."""
     ids, vocab_size = _probe(model, ids)
     model = _awake(model)
+    with torch.no_grad():
+        once, again = _logits(model, ids), _logits(model, ids)
+    if (once - again).abs().max() > TOLERANCE * once.abs().max():
+        message = (
+            "The model gives two answers to the same input, so nothing can be said about leaks; "
+            "find the chance first. Is a dropout still on in evaluation mode?"
+        )
+        return Report(TOPIC, False, "two answers", message)
     moved = _perturb(model, ids, vocab_size)
     T = ids.shape[1]
     if not moved.any():
@@ -57,11 +65,13 @@ def diagnose(model: Callable[[Tensor], Any], ids: Tensor | None = None) -> Repor
         return Report(TOPIC, True, None, message)
     i, j = leaks.nonzero()[0].tolist()
     gradient = "" if slopes is None else f" The gradient is {slopes[i, j].item():.2g}."
+    far = f"{moved[i, j].item():.2g}" if moved[i, j] else "less than rounding"
     message = (
-        f"The output at position {i} moves by {moved[i, j].item():.2g} when the token at position "
-        f"{j} changes, which comes later.{gradient} Both must be 0. Of {T * (T - 1) // 2} such "
-        f"pairs, {int((leaks > 0).sum())} leak. Look at the mask: is it there, before the softmax, "
-        "the right way round, minus infinity where hidden?"
+        f"The output at position {i} moves by {far} when the token at position {j} changes, which "
+        f"comes later.{gradient} Both must be 0. Of {T * (T - 1) // 2} such pairs, "
+        f"{int((leaks > 0).sum())} leak. Look at the mask: is it there, before the softmax, the "
+        "right way round, minus infinity where hidden? If it is in order, look for anything else "
+        "that mixes positions, such as a norm over the wrong axes."
     )
     return Report(TOPIC, False, "the future leaks", message)
 

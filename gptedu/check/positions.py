@@ -364,6 +364,14 @@ def _(x: Any, positions: Any, base: float = 10000.0) -> Any:
     return _rotated(x, positions, base**0.5)
 
 
+@rotate.mistake("base left out", numbers=lambda out, x, positions, *base: {"base": base[0]})
+def _(x: Any, positions: Any, *base: Any) -> Any:
+    """You turn with the base 10,000 whatever the caller says, and here it says {base:.0f}. Models
+    for long texts are trained with a larger base, and their weights fit no other. Hand `base`
+    on."""
+    return _rotated(x, positions)
+
+
 @rotate.mistake("one angle for all pairs")
 def _(x: Any, positions: Any, *base: Any) -> Any:
     """All your pairs turn at the same rate, one radian a position. After six positions they are

@@ -1,7 +1,8 @@
 """Exercises of chapter 6: the two norms, a pre-norm block, a stack of blocks, a norm folded away.
 
 Probes of tiny numbers and of a constant row are there because of epsilon: on ordinary numbers it
-hides. No two axes of a probe have the same size, so that no wrong axis looks like the right one.
+hides. One probe asks for another epsilon than the rest. No two axes of a probe have the same size,
+so that no wrong axis looks like the right one.
 """
 
 from collections.abc import Callable
@@ -72,8 +73,9 @@ def _norm_probes(*, with_bias: bool) -> Probes:
         "tiny numbers": 2e-3 * _normal(3, 4, 6, seed=4),
         "a constant row and an empty one": flat[None],
     }
-    rest = (gain, bias, 1e-5) if with_bias else (gain, 1e-5)
-    return {label: (x, *rest) for label, x in inputs.items()}
+    rest = (gain, bias) if with_bias else (gain,)
+    probes: Probes = {label: (x, *rest, 1e-5) for label, x in inputs.items()}
+    return probes | {"another epsilon": (0.1 * inputs["two texts of five positions"], *rest, 1e-2)}
 
 
 layer_norm = Exercise(
@@ -208,6 +210,15 @@ def _(*inputs: Any) -> Any:
     """A row of zeros has the root mean square 0, and 0 / 0 is NaN. Add epsilon to the mean square,
     under the root."""
     return _rms(*inputs, root=lambda square, _: square.sqrt())
+
+
+@layer_norm.mistake("an epsilon of your own", numbers=lambda out, *given: {"eps": given[-1]})
+@rms_norm.mistake("an epsilon of your own", numbers=lambda out, *given: {"eps": given[-1]})
+def _(x: Any, *rest: Any) -> Any:
+    """You add 1e-5 whatever the caller says, and here it says {eps:g}. Models are trained with
+    different epsilons, 1e-5, 1e-6 or 1e-12, and each wants its own: use `eps`."""
+    norm: Callable[..., Tensor] = _norm if len(rest) == 3 else _rms
+    return norm(x, *rest[:-1], 1e-5)
 
 
 @rms_norm.mistake("root forgotten", numbers=_sizes)
