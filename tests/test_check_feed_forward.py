@@ -78,5 +78,28 @@ def test_an_mlp_needs_its_two_layers() -> None:
         def __init__(self, d_model: int, d_ff: int) -> None:
             super().__init__()
 
-    with pytest.raises(ValueError, match="up and down"):
+    with pytest.raises(ValueError, match="up and down; your up is missing"):
         check.mlp.diagnose(Nameless)
+    with pytest.raises(ValueError, match="the class itself"):
+        check.mlp.diagnose(Sequential(8, 32))
+
+
+def test_half_the_factor_of_gelu_is_named() -> None:
+    density = torch.distributions.Normal(0.0, 1.0).log_prob(torch.tensor(0.0)).exp()
+    verdict = check.gelu.diagnose(
+        lambda x: x / 2 * (1 + torch.tanh(density * (x + 0.044715 * x.pow(3))))
+    )
+    assert verdict.mistake == "half the factor"
+
+
+def test_first_publications_dropout_and_a_share_counted_once_are_named() -> None:
+    def classic(x: Tensor, noise: Tensor, p: float, training: bool) -> Tensor:
+        return torch.where(noise < p, 0.0, x) if training else x * (1 - p)
+
+    def counted(x: Tensor, noise: Tensor, p: float, training: bool) -> Tensor:
+        kept = noise >= p
+        return x * kept * kept.numel() / kept.sum() if training else x
+
+    assert check.dropout.diagnose(classic).mistake == "dropout as first published"
+    verdict = check.dropout.diagnose(counted)
+    assert verdict.mistake == "divided by the share that happened to survive"

@@ -65,15 +65,15 @@ def _(x: Any) -> Any:
     return F.gelu(x)
 
 
-@gelu.mistake("the sigmoid form", numbers=lambda _, x: {"gap": _gap(x)})
+def _coarser(out: Tensor, x: Tensor) -> dict[str, Any]:
+    return {"gap": (out - right_gelu(x)).abs().max().item()}
+
+
+@gelu.mistake("the sigmoid form", numbers=_coarser)
 def _(x: Any) -> Any:
     """x * sigmoid(1.702 x) is the other approximation of the GELU paper. It is coarser: on this
     probe it is up to {gap:.3f} away from what is asked for, the tanh form."""
     return x * torch.sigmoid(1.702 * x)
-
-
-def _gap(x: Tensor) -> float:
-    return (x * torch.sigmoid(1.702 * x) - right_gelu(x)).abs().max().item()
 
 
 @gelu.mistake("SiLU")
@@ -81,14 +81,6 @@ def _(x: Any) -> Any:
     """x * sigmoid(x) is SiLU, also called Swish. It looks alike but bends more softly, and it is
     what SwiGLU uses. GELU's tanh form has no sigmoid in it."""
     return F.silu(x)
-
-
-@gelu.mistake("erf without the root of 2")
-def _(x: Any) -> Any:
-    """You use erf(x). The normal distribution function is (1 + erf(x / sqrt(2))) / 2: `erf` is made
-    for a bell of another width. Your curve bends too sharply. (Here the tanh form is asked for, but
-    the exact one needs this root.)"""
-    return x / 2 * (1 + torch.erf(x))
 
 
 @gelu.mistake("0.44715 in place of 0.044715")
@@ -100,9 +92,31 @@ def _(x: Any) -> Any:
 
 @gelu.mistake("2 / pi without the root")
 def _(x: Any) -> Any:
-    """The factor is the root of 2 / pi, 0.798; you used 2 / pi itself, 0.637. With it the slope of
-    tanh at 0 is that of the normal distribution function."""
+    """The factor is the root of 2 / pi, 0.798; you used 2 / pi itself, 0.637. With the root,
+    (1 + tanh) / 2 leaves 0 with the slope 0.399, which is that of the normal distribution function;
+    yours has 0.318."""
     return _gelu(x, root=2 / math.pi)
+
+
+@gelu.mistake("half the factor")
+def _(x: Any) -> Any:
+    """Your factor is 1 / sqrt(2 pi), 0.399: the density at 0, and so the slope of (1 + tanh) / 2.
+    The half takes its part of that, so tanh itself needs twice as much: sqrt(2 / pi), 0.798."""
+    return _gelu(x, root=1 / math.sqrt(2 * math.pi))
+
+
+@gelu.mistake("no cube")
+def _(x: Any) -> Any:
+    """The cube is missing: 0.044715 x**3 is added to x before the factor. Near 0 that changes
+    little, further out it takes care of the bend."""
+    return _gelu(x, cube=0.0)
+
+
+@gelu.mistake("the cube outside the bracket")
+def _(x: Any) -> Any:
+    """Your factor sqrt(2 / pi) multiplies x alone. It belongs before a bracket that holds both, x
+    and the cube: sqrt(2 / pi) * (x + 0.044715 x**3)."""
+    return _gelu(x, cube=0.044715 / math.sqrt(2 / math.pi))
 
 
 @gelu.mistake("x squared in place of x cubed")
@@ -130,11 +144,14 @@ def _(x: Any) -> Any:
 
 
 def _run_mlp(cls: Callable[..., nn.Module], d_model: int, d_ff: int, x: Tensor) -> Tensor:
+    if isinstance(cls, nn.Module):
+        raise ValueError("give the class itself, not an object of it: check.mlp(MyMLP)")
     module = cls(d_model, d_ff)
     for seed, name in enumerate(("up", "down")):
         layer = getattr(module, name, None)
         if not isinstance(layer, nn.Linear):
-            raise ValueError(f"an MLP needs nn.Linear layers up and down; {name} is {layer}")
+            kind = "missing" if layer is None else f"a {type(layer).__name__}"
+            raise ValueError(f"an MLP needs nn.Linear layers up and down; your {name} is {kind}")
         with torch.no_grad():
             weight = _normal(*layer.weight.shape, seed=seed)
             layer.weight.copy_(weight * weight.shape[1] ** -0.5)
@@ -144,24 +161,23 @@ def _run_mlp(cls: Callable[..., nn.Module], d_model: int, d_ff: int, x: Tensor) 
 
 
 class _Wired(nn.Module):
-    """An MLP with one screw turned: a bend at each of three places, its width, a last touch."""
+    """An MLP with one screw turned: a bend at each of two places, its width, a last touch."""
 
     def __init__(
         self,
         d_model: int,
         d_ff: int,
         *,
-        before: Callable[[Tensor], Tensor] = same,
         between: Callable[[Tensor], Tensor] = F.relu,
         after: Callable[[Tensor], Tensor] = same,
         add: bool = False,
     ) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-        self.before, self.between, self.after, self.add = before, between, after, add
+        self.between, self.after, self.add = between, after, add
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.after(self.down(self.between(self.up(self.before(x)))))
+        out = self.after(self.down(self.between(self.up(x))))
         return x + out if self.add else out
 
 
@@ -206,25 +222,11 @@ def _(C: int, F_: int) -> nn.Module:
     return _Wired(C, F_, after=F.relu)
 
 
-@mlp.mistake("activation before the first matrix")
-def _(C: int, F_: int) -> nn.Module:
-    """You bend the input, then multiply by both matrices in a row, which then are one. And half of
-    the input, all that is negative, is lost before anyone has read it."""
-    return _Wired(C, F_, before=F.relu, between=same)
-
-
 @mlp.mistake("hidden layer as narrow as the model", numbers=lambda out, C, F, x: {"C": C, "F": F})
 def _(C: int, F: int) -> nn.Module:
     """Your hidden layer has {C} units, as many as the model is wide; d_ff = {F} were asked for. The
     matrix up goes from d_model to d_ff, down goes back."""
     return _Wired(C, C)
-
-
-@mlp.mistake("softmax between the matrices")
-def _(C: int, F_: int) -> nn.Module:
-    """A softmax makes the units compete: they sum to 1, as attention weights do. In an MLP each
-    unit decides by itself whether it fires: use ReLU."""
-    return _Wired(C, F_, between=lambda h: h.softmax(-1))
 
 
 @mlp.mistake("mean over positions")
@@ -234,12 +236,18 @@ def _(C: int, F_: int) -> nn.Module:
     return _Wired(C, F_, after=lambda out: out.mean(1, keepdim=True).expand_as(out))
 
 
-@mlp.mistake("normalised over positions")
+@mlp.mistake("always four times", numbers=lambda out, C, F, x: {"wide": 4 * C, "F": F})
 def _(C: int, F_: int) -> nn.Module:
-    """Your output at one position depends on the others: it was softmaxed or normalised along axis
-    1, the positions. An MLP never looks along that axis, since mixing positions is the task of
-    attention."""
-    return _Wired(C, F_, between=lambda h: F.relu(h).softmax(1))
+    """Your hidden layer has {wide} units; d_ff = {F} were asked for. Four times the width is a
+    habit, not a law: use the argument."""
+    return _Wired(C, 4 * C)
+
+
+@mlp.mistake("GELU")
+def _(C: int, F_: int) -> nn.Module:
+    """Right but for the bend: ReLU is asked for here, and yours is GELU. It would train as well,
+    but a check must know which one to expect."""
+    return _Wired(C, F_, between=F.gelu)
 
 
 @mlp.mistake("the residual is added inside")
@@ -314,8 +322,9 @@ def _(x: Any, w_gate: Any, w_up: Any, w_down: Any) -> Any:
 
 @swiglu.mistake("no bend in the gate")
 def _(x: Any, w_gate: Any, w_up: Any, w_down: Any) -> Any:
-    """Your gate is not bent. Because of the product this is not linear, but a gate that is never
-    closed lets everything through. Apply `F.silu` to `x @ w_gate`."""
+    """Your gate is not bent. Because of the product this is not linear, but it is no gate: a
+    product of two linear readings, with the sign turned wherever the gate is negative. Apply
+    `F.silu` to `x @ w_gate`."""
     return ((x @ w_gate) * (x @ w_up)) @ w_down
 
 
@@ -324,6 +333,13 @@ def _(x: Any, w_gate: Any, w_up: Any, w_down: Any) -> Any:
     """You add the two branches. A gate multiplies: where it is near 0, nothing gets through,
     whatever the other branch says."""
     return (F.silu(x @ w_gate) + x @ w_up) @ w_down
+
+
+@swiglu.mistake("the way down is missing")
+def _(x: Any, w_gate: Any, w_up: Any, w_down: Any) -> Any:
+    """You stop at the hidden layer, which is as wide as d_ff. Multiply by `w_down`, so that the
+    answer fits the vector that came in."""
+    return F.silu(x @ w_gate) * (x @ w_up)
 
 
 @swiglu.mistake("one branch unused")
@@ -411,8 +427,15 @@ def _(x: Any, noise: Any, p: float, training: bool) -> Any:
     return x if training else right_dropout(x, noise, p)
 
 
-@dropout.mistake("whole columns dropped")
+@dropout.mistake("dropout as first published")
 def _(x: Any, noise: Any, p: float, training: bool) -> Any:
-    """Your mask has a single row, so the same units are dropped at every position. Each number has
-    its own chance: compare all of `noise` with p."""
-    return right_dropout(x, noise[:1], p) if training else x
+    """That is dropout as first published: nothing scaled in training, all scaled by 1 - p in use.
+    The mean agrees, but here use shall change nothing: divide by 1 - p in training."""
+    return x * (noise >= p) if training else x * (1 - p)
+
+
+@dropout.mistake("divided by the share that happened to survive", numbers=_means)
+def _(x: Any, noise: Any, p: float, training: bool) -> Any:
+    """You divide by the share that survived this time, so the factor is {yours:.2f} here. What
+    counts is the mean over many draws, and there 1 - p survive: always the factor {factor:.2f}."""
+    return x * (noise >= p) / (noise >= p).float().mean() if training else x

@@ -58,9 +58,9 @@ class ActivationExplorer(host.ModelWidget):
         if kind in GATED:
             h = h * inside[f"blocks.{layer}.mlp.up"]
         fires = h[0, :, min(self.unit, model.config.d_ff) - 1]
-        best = fires.topk(min(5, len(ids))).indices.tolist()
+        best = [t for t in fires.topk(min(5, len(ids))).indices.tolist() if fires[t] != 0]
         rows = [
             (repr(tokenizer.decode(ids[max(0, t - 9) : t + 1])), f"{fires[t]:.1f}") for t in best
-        ]
+        ] or [("silent on this text", "0")]
         caption = f"Layer {layer + 1}, unit {self.unit}: where it fires most"
         return host.table(caption, ["up to here", "activation"], rows)
