@@ -81,6 +81,11 @@ class Difference:
         return f"{self.what}`{self.where}` is {self.yours}; it should be {self.right}."
 
 
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers for a probe, the same at every call."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 

@@ -13,12 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gptedu.check.exercise import Exercise
+from gptedu.check.exercise import Exercise, normal
 from gptedu.mlp import gelu as right_gelu
-
-
-def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def same(x: Tensor) -> Tensor:
@@ -34,7 +30,7 @@ gelu = Exercise(
     reference=right_gelu,
     probes=lambda: {
         "numbers from -4 to 4": (torch.linspace(-4, 4, 33),),
-        "a batch": (2 * _normal(2, 5, 8, seed=1),),
+        "a batch": (2 * normal(2, 5, 8, seed=1),),
     },
 )
 
@@ -153,7 +149,7 @@ def _run_mlp(cls: Callable[..., nn.Module], d_model: int, d_ff: int, x: Tensor) 
             kind = "missing" if layer is None else f"a {type(layer).__name__}"
             raise ValueError(f"an MLP needs nn.Linear layers up and down; your {name} is {kind}")
         with torch.no_grad():
-            weight = _normal(*layer.weight.shape, seed=seed)
+            weight = normal(*layer.weight.shape, seed=seed)
             layer.weight.copy_(weight * weight.shape[1] ** -0.5)
             if layer.bias is not None:
                 layer.bias.zero_()
@@ -187,8 +183,8 @@ mlp = Exercise(
     "forward takes x (B, T, d_model) and returns the same shape.",
     reference=_Wired,
     probes=lambda: {
-        "width 8, hidden 32": (8, 32, _normal(2, 5, 8, seed=5)),
-        "width 6, hidden 20": (6, 20, _normal(3, 4, 6, seed=6)),
+        "width 8, hidden 32": (8, 32, normal(2, 5, 8, seed=5)),
+        "width 6, hidden 20": (6, 20, normal(3, 4, 6, seed=6)),
     },
     outputs=("out",),
     run=_run_mlp,
@@ -267,11 +263,11 @@ def right_swiglu(x: Tensor, w_gate: Tensor, w_up: Tensor, w_down: Tensor) -> Ten
 
 def _swiglu_probes() -> dict[str, tuple[Any, ...]]:
     def weights(C: int, F: int) -> tuple[Tensor, ...]:
-        return _normal(C, F, seed=2), _normal(C, F, seed=3), _normal(F, C, seed=4)
+        return normal(C, F, seed=2), normal(C, F, seed=3), normal(F, C, seed=4)
 
     return {
-        "one text": (_normal(1, 4, 6, seed=1), *weights(6, 16)),
-        "two texts": (_normal(2, 3, 8, seed=7), *weights(8, 12)),
+        "one text": (normal(1, 4, 6, seed=1), *weights(6, 16)),
+        "two texts": (normal(2, 3, 8, seed=7), *weights(8, 12)),
     }
 
 
@@ -363,9 +359,9 @@ dropout = Exercise(
     "is below p the number is dropped. Without training, x comes back as it is.",
     reference=right_dropout,
     probes=lambda: {
-        "p = 0.2": (_normal(4, 6, seed=1), torch.rand(4, 6, generator=_seed(2)), 0.2, True),
-        "p = 0.5": (_normal(4, 6, seed=3), torch.rand(4, 6, generator=_seed(4)), 0.5, True),
-        "not training": (_normal(4, 6, seed=5), torch.rand(4, 6, generator=_seed(6)), 0.2, False),
+        "p = 0.2": (normal(4, 6, seed=1), torch.rand(4, 6, generator=_seed(2)), 0.2, True),
+        "p = 0.5": (normal(4, 6, seed=3), torch.rand(4, 6, generator=_seed(4)), 0.5, True),
+        "not training": (normal(4, 6, seed=5), torch.rand(4, 6, generator=_seed(6)), 0.2, False),
     },
 )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gptedu.attention import attention as right_attention
 from gptedu.attention import causal_mask
-from gptedu.check.exercise import Exercise
+from gptedu.check.exercise import Exercise, normal
 from gptedu.multihead import merge_heads as right_merge
 from gptedu.multihead import repeat_heads
 from gptedu.multihead import split_heads as right_split
@@ -21,10 +21,6 @@ from gptedu.multihead import split_heads as right_split
 # threads in which the cut was discussed, and found wrong
 SPLIT = "https://github.com/harvardnlp/annotated-transformer/issues/118"
 JOIN = "https://github.com/649453932/Chinese-Text-Classification-Pytorch/issues/10"
-
-
-def _normal(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def _counted(B: int, T: int, C: int) -> Tensor:
@@ -187,8 +183,8 @@ def _many(
 
 
 def _width_probe(B: int, T: int, C: int, n_head: int, seed: int) -> tuple[Any, ...]:
-    matrices = (2 * _normal(C, C, seed=seed + i) * C**-0.5 for i in range(4))
-    return (_normal(B, T, C, seed=seed + 4), *matrices, n_head)
+    matrices = (2 * normal(C, C, seed=seed + i) * C**-0.5 for i in range(4))
+    return (normal(B, T, C, seed=seed + 4), *matrices, n_head)
 
 
 multihead = Exercise(
@@ -350,8 +346,8 @@ head_writes = Exercise(
     "each head adds to the output. Summed over the heads it is merge_heads(heads) @ W_o.",
     reference=lambda heads, W: heads @ W.view(heads.shape[1], heads.shape[3], -1),
     probes=lambda: {
-        "3 heads of 4, width 12": (_normal(2, 3, 5, 4, seed=31), _normal(12, 12, seed=32)),
-        "2 heads of 6, width 10": (_normal(1, 2, 4, 6, seed=33), _normal(12, 10, seed=34)),
+        "3 heads of 4, width 12": (normal(2, 3, 5, 4, seed=31), normal(12, 12, seed=32)),
+        "2 heads of 6, width 10": (normal(1, 2, 4, 6, seed=33), normal(12, 10, seed=34)),
     },
     outputs=("writes",),
 )
@@ -396,7 +392,7 @@ grouped_attention = Exercise(
     reference=lambda q, k, v: _grouped(q, k, v),
     probes=lambda: {
         f"{H} query heads, {K} key heads": tuple(
-            _normal(2, n, 5, 6, seed=40 + i) for i, n in enumerate((H, K, K))
+            normal(2, n, 5, 6, seed=40 + i) for i, n in enumerate((H, K, K))
         )
         for H, K in ((6, 2), (4, 4), (4, 1))
     },

@@ -11,15 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gptedu.check.exercise import Exercise
+from gptedu.check.exercise import Exercise, normal
 from gptedu.embedding import sinusoids as right_sinusoids
 from gptedu.rope import rotate as turn
 from gptedu.rope import rotation_angles
-
-
-def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
 
 # embed
 
@@ -28,8 +23,8 @@ embed = Exercise(
     task="embed(ids, table) returns the row of table (V, C) for each of ids (B, T): (B, T, C).",
     reference=lambda ids, table: table[ids],
     probes=lambda: {
-        "two texts of four ids": (torch.tensor([[3, 1, 4, 1], [5, 0, 2, 2]]), _normal(9, 6)),
-        "one text, a larger table": (torch.tensor([[0, 7, 1, 8, 2]]), _normal(30, 12, seed=1)),
+        "two texts of four ids": (torch.tensor([[3, 1, 4, 1], [5, 0, 2, 2]]), normal(9, 6)),
+        "one text, a larger table": (torch.tensor([[0, 7, 1, 8, 2]]), normal(30, 12, seed=1)),
     },
     outputs=("vectors",),
 )
@@ -105,7 +100,7 @@ nearest = Exercise(
     "i is largest, the nearest first, row i itself left out.",
     reference=_nearest,
     probes=lambda: {
-        label: (_normal(12, 3, seed=seed) * torch.linspace(3, 0.3, 12)[:, None], i, k)
+        label: (normal(12, 3, seed=seed) * torch.linspace(3, 0.3, 12)[:, None], i, k)
         for label, seed, i, k in (("row 4 of twelve", 1, 4, 4), ("row 0 of twelve", 2, 0, 5))
     },
     outputs=("ids",),
@@ -284,9 +279,9 @@ rotate = Exercise(
     "D even, by the angles positions * base^(-2i/D); positions (T,).",
     reference=_rotated,
     probes=lambda: {
-        "positions 0 to 4": (_normal(2, 3, 5, 8), torch.arange(5)),
-        "positions 7 to 9": (_normal(1, 2, 3, 12, seed=1), torch.arange(7, 10)),
-        "another base": (_normal(1, 1, 4, 6, seed=2), torch.tensor([5, 0, 2, 9]), 50.0),
+        "positions 0 to 4": (normal(2, 3, 5, 8), torch.arange(5)),
+        "positions 7 to 9": (normal(1, 2, 3, 12, seed=1), torch.arange(7, 10)),
+        "another base": (normal(1, 1, 4, 6, seed=2), torch.tensor([5, 0, 2, 9]), 50.0),
     },
 )
 

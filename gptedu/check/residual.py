@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gptedu.check.exercise import Exercise, Probes
+from gptedu.check.exercise import Exercise, Probes, normal
 from gptedu.config import GPTConfig
 from gptedu.mlp import MLP
 from gptedu.multihead import MultiHeadAttention
@@ -20,10 +20,6 @@ from gptedu.norm import layer_norm as right_layer_norm
 from gptedu.norm import rms_norm as right_rms_norm
 
 Axes = int | tuple[int, ...]
-
-
-def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 # the two norms
@@ -65,12 +61,12 @@ def _sizes(_: Any, x: Tensor, *rest: Any) -> dict[str, Any]:
 
 
 def _norm_probes(*, with_bias: bool) -> Probes:
-    gain, bias = 1 + 0.3 * _normal(6, seed=1), _normal(6, seed=2)
+    gain, bias = 1 + 0.3 * normal(6, seed=1), normal(6, seed=2)
     # The first row of the last probe is constant: nothing is left of it but epsilon.
-    flat = torch.cat([torch.full((1, 6), 2.0), torch.zeros(1, 6), _normal(2, 6, seed=5)])
+    flat = torch.cat([torch.full((1, 6), 2.0), torch.zeros(1, 6), normal(2, 6, seed=5)])
     inputs = {
-        "two texts of five positions": 3 * _normal(2, 5, 6, seed=3) + 1,
-        "tiny numbers": 2e-3 * _normal(3, 4, 6, seed=4),
+        "two texts of five positions": 3 * normal(2, 5, 6, seed=3) + 1,
+        "tiny numbers": 2e-3 * normal(3, 4, 6, seed=4),
         "a constant row and an empty one": flat[None],
     }
     rest = (gain, bias) if with_bias else (gain,)
@@ -256,7 +252,7 @@ def _parts(seed: int, C: int = 12, n_head: int = 3) -> tuple[nn.Module, ...]:
     config = GPTConfig(d_model=C, n_head=n_head, d_ff=2 * C)
     parts = (MultiHeadAttention(config), LayerNorm(C), MLP(config), LayerNorm(C))
     for i, weight in enumerate(p for part in parts for p in part.parameters()):
-        noise = _normal(*weight.shape, seed=100 * seed + i)
+        noise = normal(*weight.shape, seed=100 * seed + i)
         weight.data = noise * C**-0.5 if weight.ndim == 2 else weight.data + 0.3 * noise
     return parts
 
@@ -272,8 +268,8 @@ pre_norm_block = Exercise(
     "after a pre-norm block that is made of these four modules.",
     reference=_right_block,
     probes=lambda: {
-        "a stream of ordinary size": (_normal(2, 5, 12, seed=1), *_parts(1)),
-        "a large stream": (20 * _normal(1, 4, 12, seed=2), *_parts(2)),
+        "a stream of ordinary size": (normal(2, 5, 12, seed=1), *_parts(1)),
+        "a large stream": (20 * normal(1, 4, 12, seed=2), *_parts(2)),
     },
     outputs=("stream",),
 )
@@ -372,7 +368,7 @@ class _Writer(nn.Module):
 
     def __init__(self, seed: int, C: int = 6) -> None:
         super().__init__()
-        self.weight = nn.Parameter(_normal(C, C, seed=seed) * C**-0.5)
+        self.weight = nn.Parameter(normal(C, C, seed=seed) * C**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.tanh(right_layer_norm(x) @ self.weight)
@@ -386,10 +382,10 @@ def _right_stack(x: Any, blocks: Any, final_norm: Any) -> Any:
 
 def _stack_probes() -> Probes:
     norm = LayerNorm(6)
-    norm.weight.data = 1 + 0.3 * _normal(6, seed=9)
+    norm.weight.data = 1 + 0.3 * normal(6, seed=9)
     return {
-        "three blocks": (_normal(2, 4, 6, seed=1), nn.ModuleList(map(_Writer, (1, 2, 3))), norm),
-        "eight blocks": (_normal(1, 3, 6, seed=2), nn.ModuleList(map(_Writer, range(8))), norm),
+        "three blocks": (normal(2, 4, 6, seed=1), nn.ModuleList(map(_Writer, (1, 2, 3))), norm),
+        "eight blocks": (normal(1, 3, 6, seed=2), nn.ModuleList(map(_Writer, range(8))), norm),
     }
 
 
@@ -470,8 +466,8 @@ fold_norm = Exercise(
     reference=lambda gain, bias, W, b: (W * gain, b + W @ bias),
     probes=lambda: {
         # square, so that the wrong axis fits as well
-        "four units": (*_normal(2, 4, seed=1), _normal(4, 4, seed=2), _normal(4, seed=3)),
-        "five units": (*_normal(2, 5, seed=4), _normal(5, 5, seed=5), _normal(5, seed=6)),
+        "four units": (*normal(2, 4, seed=1), normal(4, 4, seed=2), normal(4, seed=3)),
+        "five units": (*normal(2, 5, seed=4), normal(5, 5, seed=5), normal(5, seed=6)),
     },
     outputs=("folded",),
 )

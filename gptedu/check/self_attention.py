@@ -13,13 +13,9 @@ from torch import Tensor, nn
 from gptedu.attention import Head
 from gptedu.attention import attention as right_attention
 from gptedu.attention import causal_mask as right_mask
-from gptedu.check.exercise import Exercise, Probes
+from gptedu.check.exercise import Exercise, Probes, normal
 
 INF = float("inf")
-
-
-def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 # softmax
@@ -39,10 +35,10 @@ softmax = Exercise(
     task="softmax(x) turns the last axis of the scores x into weights that sum to 1.",
     reference=lambda x: x.softmax(-1),
     probes=lambda: {
-        "a square of scores": (_normal(4, 4),),
-        "a cube of scores": (2 * _normal(4, 4, 4),),
-        "scores near 1,000": (1000 + _normal(4, 4),),
-        "rows at different heights": (_normal(4, 4) + torch.tensor([[0], [500], [9], [-800]]),),
+        "a square of scores": (normal(4, 4),),
+        "a cube of scores": (2 * normal(4, 4, 4),),
+        "scores near 1,000": (1000 + normal(4, 4),),
+        "rows at different heights": (normal(4, 4) + torch.tensor([[0], [500], [9], [-800]]),),
     },
     outputs=("weights",),
 )
@@ -207,7 +203,7 @@ def _row_sums(output: tuple[Tensor, Tensor], *_: Any) -> dict[str, Any]:
 
 
 def _attention_probes() -> Probes:
-    q, k, v = (_normal(3, 5, 16, seed=seed) for seed in (1, 2, 3))
+    q, k, v = (normal(3, 5, 16, seed=seed) for seed in (1, 2, 3))
     scattered = torch.rand(5, 5, generator=torch.Generator().manual_seed(4)) > 0.5
     # Whole numbers, so that the huge scores are exact and rounding cannot look like a mistake.
     huge = [(300 * x).round() for x in (q, k)]
@@ -346,7 +342,7 @@ def _run_head(cls: Callable[..., nn.Module], d_model: int, head_dim: int, x: Ten
         if not isinstance(layer, nn.Linear):
             raise ValueError(f"a head needs nn.Linear layers query, key, value; {name} is {layer}")
         with torch.no_grad():
-            layer.weight.copy_(_normal(head_dim, d_model, seed=seed) * 2 * d_model**-0.5)
+            layer.weight.copy_(normal(head_dim, d_model, seed=seed) * 2 * d_model**-0.5)
             if layer.bias is not None:
                 layer.bias.zero_()
     return head(x)
@@ -373,8 +369,8 @@ head = Exercise(
     "value; its forward takes x (B, T, d_model) and returns causal attention, (B, T, head_dim).",
     reference=Head,
     probes=lambda: {
-        "width 24, head size 6": (24, 6, _normal(2, 5, 24, seed=5)),
-        "width 8, head size 8": (8, 8, _normal(1, 7, 8, seed=6)),
+        "width 24, head size 6": (24, 6, normal(2, 5, 24, seed=5)),
+        "width 8, head size 8": (8, 8, normal(1, 7, 8, seed=6)),
     },
     outputs=("out",),
     run=_run_head,
