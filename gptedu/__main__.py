@@ -31,7 +31,7 @@ from gptedu.parameters import count_parameters
 from gptedu.recording import record
 from gptedu.seeds import untrained
 from gptedu.tokenizer import BPETokenizer, CharTokenizer
-from gptedu.training import Record, train
+from gptedu.training import Record, interrupts_wait, train
 
 CORPORA = {
     "tiny-shakespeare": tiny_shakespeare,
@@ -121,27 +121,18 @@ def count_command(options: argparse.Namespace) -> None:
 
 def _train(run: Generator[Record, None, None], config: TrainConfig) -> None:
     """Run to the end behind a progress bar. The first Ctrl-C waits for the step, the second not."""
-    asked: list[bool] = []
-
-    def interrupt(*_: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(True)
-
-    before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        quiet = parallel.rank() > 0
-        with tqdm(total=config.steps, unit="step", smoothing=0.05, disable=quiet) as bar:
-            for record in run:
-                bar.update(record.step - bar.n)
-                bar.set_postfix_str(f"loss {record.loss:.3f}", refresh=False)
-                if record.val_loss is not None and not quiet:
-                    bar.write(f"step {record.step:>6}   validation loss {record.val_loss:.4f}")
-                if parallel.any_of(bool(asked)):
-                    run.throw(KeyboardInterrupt)
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
+    quiet = parallel.rank() > 0
+    with (
+        interrupts_wait(signal.SIGINT, signal.SIGTERM) as asked,
+        tqdm(total=config.steps, unit="step", smoothing=0.05, disable=quiet) as bar,
+    ):
+        for record in run:
+            bar.update(record.step - bar.n)
+            bar.set_postfix_str(f"loss {record.loss:.3f}", refresh=False)
+            if record.val_loss is not None and not quiet:
+                bar.write(f"step {record.step:>6}   validation loss {record.val_loss:.4f}")
+            if parallel.any_of(bool(asked)):
+                run.throw(KeyboardInterrupt)
 
 
 def _write(

@@ -181,8 +181,7 @@ class _Run:
         self.folder = Path(config.out) if config.out else None
         self.forwards = _compile(model) if config.compile else []
         self._batch(0)  # a text that is too short is an error here, not at the first step
-        first = parallel.rank() == 0
-        self.lock = only_writer(self.folder) if self.folder and first else None
+        self.lock = only_writer(self.folder) if self.folder and parallel.rank() == 0 else None
         parallel.wait()
         self._resume()
         model.eval()
@@ -191,7 +190,7 @@ class _Run:
         p, c = self.progress, self.config
         try:
             while p.step < c.steps and p.evaluations_since_best != c.patience:
-                with _interrupts_wait() as asked:
+                with interrupts_wait(signal.SIGINT) as asked:
                     record = self._step()
                 try:
                     yield record
@@ -322,8 +321,8 @@ def _seeded(seed: int, step: int, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_wait() -> Iterator[list[int]]:
-    """Gives a list that Ctrl-C fills in place of stopping; a second one does stop, at once."""
+def interrupts_wait(*kinds: signal.Signals) -> Iterator[list[int]]:
+    """Gives a list that these signals fill in place of stopping; a second one stops at once."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked  # signals never reach another thread
@@ -334,11 +333,12 @@ def _interrupts_wait() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {kind: signal.signal(kind, note) for kind in kinds}
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _compile(model: GPT) -> list[Callable[..., Tensor]]:
