@@ -70,7 +70,8 @@ class FusedAttention(nn.Module):
     ) -> tuple[Float[Tensor, "B H T D"], None]:
         T, S = q.shape[2], k.shape[2]
         square = T == S and self.window is None
-        mask = None if square else causal_mask(T, S, self.window, q.device)
+        alone = T == 1 and self.window is None  # the last position sees everything
+        mask = None if square or alone else causal_mask(T, S, self.window, q.device)
         dropout = self.dropout if self.training else 0.0
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=square), None
 

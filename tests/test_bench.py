@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import UTC, datetime
 
 import pytest
 import torch
@@ -89,17 +90,26 @@ def test_the_reference_generates_past_its_context():
 
 @pytest.fixture
 def tiny_bench() -> Bench:
-    return Bench(config=TINY, batch_size=2, repeats=1, new_tokens=10, products=((32, 32, 32),))
+    return Bench(
+        config=TINY,
+        batch_size=2,
+        repeats=1,
+        new_tokens=10,
+        more_tokens=10,
+        split_tokens=100,
+        presets=("tiny",),
+        products=((32, 32, 32),),
+    )
 
 
 def test_every_key_is_measured(tiny_bench, capsys):
     result = run(tiny_bench, list(KEYS))
     assert list(result) == [*KEYS, "seconds", "machine"]
-    assert all(math.isfinite(result[key]) and result[key] > 0 for key in KEYS)
-    assert len(tiny_bench.seconds) == 3
+    assert result.pop("steps_per_second")["tiny"] > 0
+    assert all(math.isfinite(result[key]) and result[key] > 0 for key in KEYS if key in result)
+    assert len(tiny_bench.seconds) == 4
     for name, times in result["seconds"].items():
-        assert times["reference"] > 0, name
-        assert times["gptedu"] > 0, name
+        assert all(seconds > 0 for seconds in times.values()), name
     no_dropout = result["seconds"]["training step, dropout 0.0"]
     ratio = no_dropout["reference"] / no_dropout["gptedu"]
     assert result["train_step_vs_tutorial"] == pytest.approx(ratio, abs=1e-3)
@@ -111,6 +121,16 @@ def test_the_last_line_is_json(tiny_bench, monkeypatch, capsys):
     main(["--quick", "generate_256_vs_tutorial"])
     *_, last = capsys.readouterr().out.splitlines()
     assert list(json.loads(last)) == ["generate_256_vs_tutorial", "seconds", "machine"]
+
+
+def test_the_page_holds_every_figure_with_machine_and_date(tiny_bench, monkeypatch, tmp_path):
+    monkeypatch.setattr("tests.bench.__main__.Bench", lambda **sizes: tiny_bench)
+    main(["--page", str(tmp_path / "page.md"), "steps_per_second", "evaluate_split_seconds"])
+    page = (tmp_path / "page.md").read_text()
+    assert "| steps per second, `tiny` |" in page
+    assert "| evaluate split seconds |" in page
+    assert f"torch {torch.__version__}." in page
+    assert datetime.now(UTC).strftime("%Y-") in page
 
 
 def test_an_unknown_key_is_named(capsys):

@@ -1,8 +1,10 @@
 """`python -m tests.bench [--quick] [KEY ...]`: prints what it measures, and JSON on the last line.
 
 Each ratio compares two things that were timed in turn in the same run, so that a busy machine slows
-both; medians. Above 1 the package is the faster one. `matmul_share` is the part of the machine's
-best measured matrix product that a training step reaches, in floating-point operations a second.
+both; medians. Above 1 the package, or its cache, is the faster one. `matmul_share` is the part of
+the machine's best measured matrix product that a training step reaches, in floating-point
+operations a second. `steps_per_second` and `evaluate_split_seconds` are no ratios: they say what
+this machine does. `--page FILE` writes the figures as a table for the book.
 """
 
 import argparse
@@ -12,7 +14,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +28,7 @@ from gptedu.cost import flops_per_token
 from gptedu.generation import generate
 from gptedu.model import GPT
 from gptedu.optim import make_optimizers
-from gptedu.training import update
+from gptedu.training import evaluate, update
 from tests.bench.reference import PlainGPT, training_step
 
 LEARNING_RATE = 3e-4
@@ -44,6 +48,9 @@ class Bench:
     batch_size: int = 32
     repeats: int = 3
     new_tokens: int = 256
+    more_tokens: int = 500  # for the two paths of our own generation
+    split_tokens: int = 111_540  # Tiny Shakespeare's validation split
+    presets: tuple[str, ...] = ("small", "medium", "tutorial")
     products: tuple[tuple[int, int, int], ...] = PRODUCTS
     seconds: dict[str, Any] = field(default_factory=dict)
 
@@ -69,6 +76,43 @@ class Bench:
             warm_up=False,  # the first of hundreds of passes does not count
         )
         return reference / ours
+
+    def generate_500_cached_vs_uncached(self) -> float:
+        """Our own two paths, at twice the context, so that nothing falls out of the window."""
+        config = replace(self.config, dropout=0.0, context_length=2 * self.config.context_length)
+        model = GPT(config).eval()
+        start = torch.zeros(1, 1, dtype=torch.long)
+        list(generate(model, start, 2))
+        slow, fast = (
+            seconds_of(
+                lambda use=use: list(generate(model, start, self.more_tokens, use_cache=use))
+            )
+            for use in (False, True)
+        )
+        self.seconds["500 tokens"] = {"uncached": slow, "cached": fast}
+        print(f"  {self.more_tokens} tokens: uncached {slow:.2f} s, cached {fast:.2f} s")
+        return slow / fast
+
+    def steps_per_second(self) -> dict[str, float]:
+        """Training steps of 2,048 tokens (the tutorial: 32 windows), in bf16, without dropout."""
+        rates = {}
+        for name in self.presets:
+            config = GPTConfig.preset(name, dropout=0.0)
+            ids = torch.randint(config.vocab_size, (100_000,))
+            windows = self.batch_size if name == "tutorial" else 2048 // config.context_length
+            recipe = TrainConfig(batch_size=windows, precision="bf16")
+            model = GPT(config).train()
+            step = partial(our_training_step, model, make_optimizers(model, recipe), ids, recipe)
+            step()
+            rates[name] = round(
+                1 / statistics.median(seconds_of(step) for _ in range(self.repeats)), 2
+            )
+        return rates
+
+    def evaluate_split_seconds(self) -> float:
+        """The loss on a text as long as Tiny Shakespeare's validation split, in bf16."""
+        ids = torch.randint(self.config.vocab_size, (self.split_tokens,))
+        return seconds_of(lambda: evaluate(GPT(self.config), ids, precision="bf16"))
 
     def matmul_share(self) -> float:
         """Operations a second of our training step over those of the best product."""
@@ -148,7 +192,10 @@ KEYS = (
     "train_step_vs_tutorial",
     "train_step_vs_tutorial_dropout",
     "generate_256_vs_tutorial",
+    "generate_500_cached_vs_uncached",
     "matmul_share",
+    "steps_per_second",
+    "evaluate_split_seconds",
 )
 
 
@@ -158,10 +205,31 @@ def run(bench: Bench, keys: list[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key in keys:
         print(key, flush=True)
-        result[key] = round(getattr(bench, key)(), 3)
+        value = getattr(bench, key)()
+        result[key] = round(value, 3) if isinstance(value, float) else value
         print(f"  {key} = {result[key]}", flush=True)
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    return result | {"seconds": bench.seconds, "machine": machine}
+    return result | {"seconds": bench.seconds, "machine": machine()}
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    return f"{processor}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def table(result: dict[str, Any], date: str) -> str:
+    """The figures in Markdown, with machine and date."""
+    rows = [(key, result[key]) for key in KEYS if key in result]
+    flat = [
+        (f"{key}, `{part}`" if part else key, number)
+        for key, value in rows
+        for part, number in (value.items() if isinstance(value, dict) else [("", value)])
+    ]
+    lines = [f"| {key.replace('_', ' ')} | {number:.2f} |" for key, number in flat]
+    head = ["| what | figure |", "|---|---:|"]
+    return "\n".join([*head, *lines, "", f"Measured on {date}: {result['machine']}.", ""])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -169,11 +237,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__)
     parser.add_argument("keys", nargs="*", metavar="KEY", help=f"any of {', '.join(KEYS)}")
     parser.add_argument("--quick", action="store_true", help="a quarter of the batch, timed once")
+    parser.add_argument("--page", type=Path, help="a Markdown file to write the figures to")
     asked = parser.parse_args(arguments)
     if unknown := set(asked.keys) - set(KEYS):
         parser.error(f"no key is called {', '.join(sorted(unknown))}; known: {', '.join(KEYS)}")
     bench = Bench(batch_size=8, repeats=1) if asked.quick else Bench()
-    print(json.dumps(run(bench, asked.keys or list(KEYS))))
+    result = run(bench, asked.keys or list(KEYS))
+    if asked.page:
+        asked.page.write_text(table(result, datetime.now(UTC).date().isoformat()), "utf-8")
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":
