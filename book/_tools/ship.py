@@ -11,13 +11,27 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from gptedu.batches import split
 from gptedu.checkpoint import ASSETS, load, read_notes, save
+from gptedu.config import GPTConfig, TrainConfig
 from gptedu.corpus import tiny_shakespeare
 from gptedu.training import evaluate
+
+
+def command(name: str, words: dict[str, Any], run: Path) -> str:
+    """What trains it again: the preset, and the words that differ from it."""
+    preset = GPTConfig.preset(name).to_dict() | TrainConfig.preset(name).to_dict()
+    changed = [
+        f"{word}={value}"
+        for word, value in words.items()
+        if word in preset and preset[word] != value
+    ]
+    settings = f" --set {' '.join(changed)}" if changed else ""
+    return f"python -m gptedu train --preset {name} --corpus tiny-shakespeare --out {run}{settings}"
 
 
 def ship(run: Path, name: str) -> None:
@@ -30,7 +44,7 @@ def ship(run: Path, name: str) -> None:
     training = read_notes(run / "checkpoint.safetensors")
     provenance = {
         "name": name,
-        "command": f"python -m gptedu train --preset {name} --corpus tiny-shakespeare --out {run}",
+        "command": command(name, training["run"], run),
         "run": training["run"],
         "steps": training["progress"]["step"],
         "corpus": {"name": "Tiny Shakespeare", "sha256": hashlib.sha256(text.encode()).hexdigest()},
