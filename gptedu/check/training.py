@@ -375,23 +375,26 @@ def _accumulated(
 
 def _run_accumulate(
     subject: Callable[..., Any], x: Tensor, y: Tensor
-) -> tuple[list[Tensor | None], int]:
-    """The gradients that are left, and the most windows in one pass (fewer than half is fine)."""
+) -> tuple[list[Tensor | None], int, int]:
+    """The gradients that are left, the most windows in one pass (fewer than half is fine), and how
+    many tensors of weights have moved."""
     model = GPT(GPTConfig.preset("tiny", vocab_size=11, context_length=6, n_layer=1, init="torch"))
     most = [len(x) // 2]
     model.register_forward_pre_hook(lambda _, inputs: most.append(len(inputs[0])))
+    before = [p.detach().clone() for p in model.parameters()]
     subject(model, x, y)
-    return [p.grad for p in model.parameters()], max(most)
+    moved = sum(not p.equal(old) for p, old in zip(model.parameters(), before, strict=True))
+    return [p.grad for p in model.parameters()], max(most), moved
 
 
 def _length(gradients: list[Any]) -> float:
     return torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
 
 
-def _lengths(output: tuple[list[Any], int], x: Tensor, y: Tensor) -> dict[str, Any]:
+def _lengths(output: tuple[list[Any], int, int], x: Tensor, y: Tensor) -> dict[str, Any]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the model that the check has used
-        right, _ = _run_accumulate(_accumulated, x, y)
+        right, *_ = _run_accumulate(_accumulated, x, y)
     ratio = _length(output[0]) / _length(right)
     return {"ratio": ratio, "most": output[1], "T": x.shape[1]}
 
@@ -407,7 +410,7 @@ accumulate = Exercise(
     "other, and leaves in every p.grad the gradient of the mean over the whole batch.",
     reference=_accumulated,
     probes=lambda: {"8 windows": _batch(8, 8), "4 windows": _batch(4, 9)},
-    outputs=("gradients", "windows at once"),
+    outputs=("gradients", "windows at once", "weights moved"),
     run=_run_accumulate,
 )
 
@@ -461,6 +464,14 @@ def _(*inputs: Any) -> None:
     """Your gradient is right, but {most} windows went through the model in one pass, and there was
     room for half of them. Run the halves one after the other."""
     _accumulated(*inputs, factor=1.0, parts=1)
+
+
+@accumulate.mistake("the step as well", numbers=lambda output, *_: {"moved": output[2]})
+def _(model: Any, x: Any, y: Any) -> None:
+    """The gradient is right, but {moved} tensors of weights have moved. Only gather gradients here:
+    the optimizer's step comes once, after all parts, and is the caller's."""
+    _accumulated(model, x, y)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
 
 
 @accumulate.mistake("backward forgotten")
