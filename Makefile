@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 NB ?=
+TEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: book test lab check bench notebooks setup fmt lint types clean
 
@@ -13,7 +14,7 @@ book: $(READY)
 	@$(BIN)/python -c "import pathlib; print('\nThe book is ready. Open', pathlib.Path('_build/html/index.html').resolve().as_uri())"
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(TEST)
 
 lab: $(READY)
 	$(BIN)/jupyter lab
@@ -22,7 +23,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(TEST)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
