@@ -85,8 +85,8 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def _prompt(text: str) -> str:
-    """The first words of a text, whose attention a record keeps."""
-    return text[:32]
+    """The first words of a text: a record keeps their attention, so they are few."""
+    return text[:20]
 
 
 def _make_folder(out: Path) -> None:

@@ -7,12 +7,15 @@
                               attention of every head on the prompt, `attention` (L, H, T, T)
 
 Chapter 9. The moments lie at 0, 1, 2, 5, 10, 20, 50, 100 ... and at the end: much happens early,
-and little later. A run that is resumed goes on with its record. Left out: gradients.
+and little later. A run that is resumed goes on with its record. `condense` makes one small file of
+a folder, without weights; those that come with the book are `runs()`. Left out: gradients.
 """
 
 import hashlib
 import json
+import math
 import platform
+from base64 import b64encode
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -24,11 +27,12 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from gptedu.checkpoint import ASSETS
 from gptedu.config import TrainConfig
 from gptedu.files import write_whole
 from gptedu.generation import generate
 from gptedu.model import GPT
-from gptedu.tokenizer import BPETokenizer, CharTokenizer
+from gptedu.tokenizer import BPETokenizer, CharTokenizer, tokenizer_from_dict
 from gptedu.tracing import trace
 from gptedu.training import Record, train
 
@@ -85,6 +89,89 @@ def read(folder: str | Path) -> Recording:
             "`python -m gptedu train --record --out ...`"
         ) from error
     return Recording(folder, *parts)
+
+
+def condense(
+    recording: Recording,
+    *,
+    name: str,
+    title: str,
+    about: str = "",
+    tell: str = "",
+    command: str = "",
+    ended: str | None = None,
+) -> dict[str, Any]:
+    """A recording as one small object for JSON: curves, samples, attention, no weights.
+
+    Curves have at most 300 points, all of the early ones; what is no number is null. Attention is
+    base64 of (L, H, T, T) bytes, row by row; a byte of 255 is a weight of 1.
+
+    Args:
+        name: that of its file.
+        about: what was done to this run, for a reader.
+        tell: how its curve and sample give it away.
+        command: what records it again.
+        ended: why it stopped before its last step, if it did.
+    """
+    run, steps = recording.run, recording.records["step"]
+    loss, val_loss = (
+        dict(zip(steps, map(_rounded, recording.records[word]), strict=True))
+        for word in ("loss", "val_loss")
+    )
+    kept = sorted({*_thinned(steps), *(moment["step"] for moment in recording.moments)})
+    evaluated = [step for step in steps if val_loss[step] is not None]
+    symbols = tokenizer_from_dict(run["tokenizer"])
+    words = {"name": name, "title": title, "about": about, "tell": tell, "command": command}
+    copied = ("model", "training", "parameters", "corpus", "environment", "prompt")
+    records = {
+        "step": kept,
+        "loss": [loss[step] for step in kept],
+        "val_step": evaluated,
+        "val_loss": [val_loss[step] for step in evaluated],
+    }
+    stills = [
+        {"step": step, "loss": loss[step], "val_loss": val_loss[step], "sample": sample}
+        | {"attention": _bytes(recording.tensors(step)["attention"])}
+        for step, sample in ((m["step"], m["sample"]) for m in recording.moments)
+    ]
+    text = [symbols.decode([token]) for token in symbols.encode(run["prompt"])]
+    found = {"ended": ended, "symbols": text, "records": records, "moments": stills}
+    return words | {word: run[word] for word in copied} | found
+
+
+def _thinned(steps: list[int], most: int = 280) -> list[int]:
+    """All of the first fifty steps, then every so many; at least 20 points are left to moments."""
+    if len(steps) <= most:
+        return steps
+    late = torch.linspace(51, len(steps) - 1, most - 51).round().int().tolist()
+    return steps[:51] + [steps[i] for i in late]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 4)
+
+
+def _bytes(weights: Tensor) -> str:
+    levels = (255 * weights.float().nan_to_num(0.0)).round().to(torch.uint8)
+    return b64encode(levels.numpy().tobytes()).decode("ascii")
+
+
+def runs() -> list[str]:
+    """Names of the recorded runs that come with the book, in reading order."""
+    return json.loads((ASSETS / "runs.json").read_text(encoding="utf-8"))
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A run that comes with the book, as `condense` made it.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in runs():
+        raise ValueError(
+            f"no recorded run {name!r} comes with the book; known: {', '.join(runs())}"
+        )
+    return json.loads((ASSETS / "runs" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def record(

@@ -1,8 +1,10 @@
 """A record against the run that it is of: the same numbers, and the model's own tensors."""
 
 import json
+import math
 import shutil
-from itertools import islice
+from base64 import b64decode
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,61 @@ def test_ctrl_c_reaches_the_run(tmp_path: Path) -> None:
         stopped.throw(KeyboardInterrupt)
     assert [r.step for r in record(tmp_path, tiny(seed=3), **words)] == list(range(6, 13))
     assert recording.read(tmp_path).records["step"] == list(range(13))
+
+
+def test_condensed_it_is_the_same_run(tmp_path: Path) -> None:
+    record(tmp_path, tiny())
+    whole = recording.read(tmp_path)
+    words = {"title": "A run", "tell": "Nothing.", "command": "python x.py", "ended": None}
+    small = recording.condense(whole, name="a-run", **words)
+    assert json.loads(json.dumps(small, allow_nan=False)) == small
+    assert words.items() <= small.items()
+    for word in ("model", "training", "parameters", "corpus", "environment", "prompt"):
+        assert small[word] == whole.run[word]
+    assert small["symbols"] == list(PROMPT)
+    assert small["records"]["step"] == whole.records["step"]
+    assert small["records"]["loss"] == pytest.approx(whole.records["loss"], abs=5e-5)
+    assert small["records"]["val_step"] == [0, 6, 12]
+    val_loss = [loss for loss in whole.records["val_loss"] if loss is not None]
+    assert small["records"]["val_loss"] == pytest.approx(val_loss, abs=5e-5)
+    assert [(m["step"], m["val_loss"] is None) for m in small["moments"]] == [
+        (0, False), (1, True), (2, True), (5, True), (10, True), (12, False),
+    ]  # fmt: skip
+    for moment, before in zip(small["moments"], whole.moments, strict=True):
+        assert moment["sample"] == before["sample"]
+        assert moment["loss"] == small["records"]["loss"][moment["step"]]
+        weights = whole.tensors(moment["step"])["attention"].float()
+        levels = torch.frombuffer(bytearray(b64decode(moment["attention"])), dtype=torch.uint8)
+        torch.testing.assert_close(levels.view(weights.shape) / 255, weights, atol=2e-3, rtol=0)
+
+
+def test_a_long_curve_is_thinned_and_no_number_becomes_null(tmp_path: Path) -> None:
+    record(tmp_path, tiny())
+    whole = recording.read(tmp_path)
+    moments = [whole.moments[0], {"step": 777, "sample": ""}]
+    shutil.copy(
+        tmp_path / "moments" / "000012.safetensors", tmp_path / "moments/000777.safetensors"
+    )
+    columns = {"step": list(range(5001)), "loss": [1.0] * 5001, "val_loss": [None] * 5001}
+    columns["loss"][3], columns["val_loss"][4], columns["val_loss"][777] = math.nan, math.inf, 1.0
+    small = recording.condense(
+        recording.Recording(tmp_path, whole.run, columns, moments), name="long", title=""
+    )
+    steps = small["records"]["step"]
+    assert steps[:51] == list(range(51))
+    assert {777, 5000} < set(steps)
+    assert 250 < len(steps) <= 300
+    assert max(b - a for a, b in pairwise(steps)) < 25
+    assert small["records"]["loss"][3] is None
+    assert small["records"]["val_step"] == [777]
+    json.dumps(small, allow_nan=False)
+
+
+def test_shipped_runs_are_known_by_name() -> None:
+    assert recording.runs()
+    assert all(recording.shipped(name)["name"] == name for name in recording.runs())
+    with pytest.raises(ValueError, match=rf"'perfect' comes with .* known: {recording.runs()[0]}"):
+        recording.shipped("perfect")
 
 
 def test_what_cannot_be_recorded_or_read(tmp_path: Path) -> None:

@@ -71,6 +71,11 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Python -------------------------------------------------------------------------------------------
 
 
+def test_a_misspelt_trait_is_named_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="Demo has no temprature; its state is causal, kind, lay"):
+        Demo(temprature=0.5)
+
+
 class _State(HTMLParser):
     """Reads a piece of HTML as a browser does: elements, text, and what the script holds."""
 

@@ -175,6 +175,31 @@ def test_own_gradients_in_the_page(chromium: Any, tmp_path: Path) -> None:
         assert made.own == [3.0, 2.0, 1.0]
 
 
+OVERPRINTED = """[...document.querySelectorAll("svg")].flatMap((picture) => {
+    const texts = [...picture.querySelectorAll("text")].map((e) => [e.textContent, e.getBoundingClientRect()]);
+    return texts.flatMap(([name, a], n) => texts.slice(0, n).filter(([, b]) =>
+        Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+        && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4).map(([other]) => [name, other]));
+})"""  # noqa: E501
+
+
+@pytest.mark.browser
+def test_no_text_is_printed_over_another(chromium: Any, tmp_path: Path) -> None:
+    """On a telephone, in all states; with Xavier's weights the names crowd at the lower edge."""
+    size = {"width": 360, "height": 800}
+    with page_with(chromium, tmp_path, GradientFlow(init="xavier"), viewport=size) as page:
+        for label in ("Weights drawn", "Show", "Wiring"):
+            menu = page.get_by_label(label)
+            for n in range(menu.locator("option").count()):
+                menu.select_option(index=n)
+                for key in ("Home", "End"):
+                    page.get_by_role("slider", name="Blocks").press(key)
+                    page.wait_for_timeout(30)
+                    assert page.evaluate(OVERPRINTED) == []
+            if label != "Wiring":  # go on with Xavier's, and with the size of the stream
+                menu.select_option(index=2)
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1100, 360])
 def test_looks_saves_and_is_quick(chromium: Any, tmp_path: Path, width: int) -> None:

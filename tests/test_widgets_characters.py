@@ -16,12 +16,23 @@ from gptedu.model import GPT
 from gptedu.seeds import untrained
 from gptedu.tokenizer import BPETokenizer, CharTokenizer
 from gptedu.widgets import CharacterMap, host
+from tests import browser
 from tests.widget_page import bare_page, findings, little_model, page_with, restored
 
 SYMBOLS = "\n !<.?ABCDERaeioubcdrst"
 TOKENIZER = CharTokenizer(SYMBOLS)
 CONFIG = GPTConfig(vocab_size=len(SYMBOLS), context_length=8, n_layer=1, n_head=2, d_model=16)
 NAMES = [{"\n": "↵", " ": "␣"}.get(s, s) for s in TOKENIZER.symbols]
+
+
+HIDDEN = """[...document.querySelectorAll("svg .gptedu-token")].flatMap((text, n, all) => {
+    const box = text.getBoundingClientRect();
+    return all.slice(0, n).filter((other) => {
+        const { left, right, top, bottom } = other.getBoundingClientRect();
+        const wide = Math.min(right, box.right) - Math.max(left, box.left);
+        return wide > 1 && Math.min(bottom, box.bottom) - Math.max(top, box.top) > 5;
+    }).map((other) => text.textContent + other.textContent);
+})"""
 
 
 def group(symbol: str) -> int:
@@ -95,6 +106,22 @@ def test_a_token_has_the_group_of_its_first_sign(plain: Any) -> None:
     groups = plain.evaluate("(all) => all.map(GptEdu.characters.groupOf)", pieces[:-1])
     wanted = "vowel consonant capital consonant sign sign consonant capital sign sign consonant"
     assert groups == [*wanted.split(), "sign", "sign"]
+
+
+@pytest.mark.browser
+def test_names_that_would_hide_each_other_are_moved_apart(plain: Any) -> None:
+    points, widths = [[50, 50], [50, 50], [52, 51], [90, 51], [200, 50], [1, 99]], [17, 17, 17, 60]
+    found = plain.evaluate(
+        "([points, widths]) => GptEdu.characters.apart(points, widths, [[0, 300], [0, 100]])",
+        [points, [*widths, 17, 17]],
+    )
+    assert found[4:] == points[4:]  # nothing was near
+    for i, (x, y) in enumerate(found[:4]):
+        assert 0 <= x <= 300
+        assert 0 <= y <= 100
+        for j, (a, b) in enumerate(found[:i]):
+            wide = (widths[i] + widths[j]) / 2
+            assert ((x - a) / wide) ** 2 + ((y - b) / 17) ** 2 > 0.95
 
 
 @pytest.mark.browser
@@ -179,6 +206,7 @@ def test_looks_saves_and_stays_in_its_place(
             page.wait_for_timeout(50)
             places.append(page.evaluate(top))
         assert max(places) - min(places) < 40
+        assert page.evaluate(HIDDEN) == []
         for kind in ("SVG", "PNG"):
             with page.expect_download() as saving:
                 page.get_by_role("button", name=f"Save {kind}").click()
@@ -188,6 +216,21 @@ def test_looks_saves_and_stays_in_its_place(
         assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
         assert findings(page) == []
         assert page.faults == []
+
+
+@pytest.mark.browser
+def test_the_page_stays_still_when_it_wakes(chromium: Any, tmp_path: Path, weights: Path) -> None:
+    """Its table without JavaScript is longer than it is, and scrolls in the widget's room."""
+    size = {"width": 800, "height": 800}
+    with page_with(chromium, tmp_path, CharacterMap(), file=weights, viewport=size) as page:
+        awake = page.locator("#below").bounding_box()["y"]
+    options = {"viewport": size, "java_script_enabled": False}
+    with browser.visit(chromium, tmp_path / "site", **options) as page:
+        page.goto(f"{browser.HTTP}/index.html")
+        table = page.locator(".gptedu-fallback table")
+        assert table.is_visible()
+        assert page.locator("#below").bounding_box()["y"] == pytest.approx(awake, abs=60)
+        assert table.bounding_box()["height"] > CharacterMap._height  # the test says something
 
 
 @pytest.mark.browser

@@ -2,7 +2,7 @@
 
 import shutil
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gptedu.config import GPTConfig
 from gptedu.model import GPT
 from gptedu.seeds import untrained
 from gptedu.tokenizer import CharTokenizer, Tokenizer
-from gptedu.widgets import Widget, host, weights_script
+from gptedu.widgets import Widget, host, run_script, weights_script
 from tests import browser
 
 HOSTILE = [
@@ -64,9 +64,14 @@ def bare_page(chromium: Any, file: str) -> Iterator[Any]:
 
 @contextmanager
 def page_with(
-    chromium: Any, folder: Path, *widgets: Widget, file: Path | None = None, **options: Any
+    chromium: Any,
+    folder: Path,
+    *widgets: Widget,
+    file: Path | None = None,
+    runs: Sequence[str] = (),
+    **options: Any,
 ) -> Iterator[Any]:
-    """A page that shows the widgets, all of them live. `file`: the weights that it may load."""
+    """A page that shows the widgets, all of them live; `file` and `runs`: what it may load."""
     site = folder / "site"
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(host.STATIC, site / "_static")
@@ -74,6 +79,10 @@ def page_with(
         (site / "_static" / "weights").mkdir()
         script = site / "_static" / "weights" / f"{file.stem}.js"
         script.write_text(weights_script(file), encoding="utf-8")
+    for name in runs:
+        script = site / "_static" / "runs" / f"{name}.js"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(run_script(name), encoding="utf-8")
     pieces = "".join(widget.book_html() for widget in widgets)
     (site / "index.html").write_text(
         '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'

@@ -6,7 +6,8 @@
 
 The content is YAML, the widget's traits. A notebook needs no directive: its stored output has the
 same HTML. The shipped models are written to `_static/weights/NAME.js`, which the page asks for when
-a reader reaches the first widget that runs one.
+a reader reaches the first widget that runs one; recorded runs to `_static/runs/NAME.js`, each asked
+for when it is chosen.
 """
 
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from gptedu import widgets
+from gptedu import recording, widgets
 from gptedu.checkpoint import ASSETS
 
 
@@ -31,17 +32,19 @@ class WidgetDirective(SphinxDirective):
         return [nodes.raw("", kind(**state).book_html(), format="html")]
 
 
-def write_weights(app, error):
+def write_scripts(app, error):
     if error or app.builder.format != "html":
         return
-    folder = Path(app.outdir, "_static", "weights")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in sorted(ASSETS.glob("*.safetensors")):
-        script = widgets.weights_script(file)
-        (folder / f"{file.stem}.js").write_text(script, encoding="utf-8")
+    weights = sorted(ASSETS.glob("*.safetensors"))
+    scripts = {f"weights/{file.stem}.js": widgets.weights_script(file) for file in weights}
+    scripts |= {f"runs/{name}.js": widgets.run_script(name) for name in recording.runs()}
+    for name, script in scripts.items():
+        file = Path(app.outdir, "_static", name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(script, encoding="utf-8")
 
 
 def setup(app):
     app.add_directive("gptedu-widget", WidgetDirective)
-    app.connect("build-finished", write_weights)
+    app.connect("build-finished", write_scripts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,6 +25,7 @@ from gptedu.check.leaks import causal
 from gptedu.check.positions import embed, nearest, rotate, sinusoids
 from gptedu.check.report import Report
 from gptedu.check.residual import fold_norm, layer_norm, pre_norm_block, rms_norm, stack
+from gptedu.check.scaling import crossover, device_bytes, ring
 from gptedu.check.self_attention import attention, causal_mask, head, softmax
 from gptedu.check.tokenizer import bpe_word, encode_unknown, fewest_pieces, stream
 from gptedu.check.training import accumulate, cross_entropy, learning_rate, next_token_pairs
@@ -42,5 +43,6 @@ EXERCISES = (
     *(count_block, swiglu_width, count_model),
     *(training_flops, kv_cache_bytes, find_shape),
     *(cross_entropy, learning_rate, accumulate),
+    *(crossover, device_bytes, ring),
 )
 MISTAKES = tuple(mistake for exercise in EXERCISES for mistake in exercise.mistakes)

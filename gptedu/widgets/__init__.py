@@ -16,11 +16,14 @@ from gptedu.widgets.mlp import ActivationExplorer
 from gptedu.widgets.model import ModelMap, chapter_links
 from gptedu.widgets.multihead import HeadExplorer
 from gptedu.widgets.parameters import ParameterCalculator
+from gptedu.widgets.scale import CostExplorer
 from gptedu.widgets.tokenizer import TokenizerExplorer
+from gptedu.widgets.training import TrainingPlayer, run_script
 
 __all__ = [
     "ActivationExplorer",
     "CharacterMap",
+    "CostExplorer",
     "GradientFlow",
     "HeadExplorer",
     "HeadSplit",
@@ -31,7 +34,9 @@ __all__ = [
     "ParameterCalculator",
     "PositionExplorer",
     "TokenizerExplorer",
+    "TrainingPlayer",
     "Widget",
     "chapter_links",
+    "run_script",
     "weights_script",
 ]

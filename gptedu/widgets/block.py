@@ -40,7 +40,7 @@ class GradientFlow(host.Widget):
     """
 
     _name = "block"
-    _height = 790
+    _height = 725
     wiring = traitlets.Enum(WIRINGS, WIRINGS[0]).tag(sync=True, book=True)
     init = traitlets.Enum(INITS, INITS[1]).tag(sync=True, book=True)
     depth = traitlets.Int(24).tag(sync=True, book=True)

@@ -38,7 +38,7 @@ class CharacterMap(host.ModelWidget):
     """
 
     _name = "characters"
-    _height = 670
+    _height = 530
     symbol = traitlets.Unicode("a").tag(sync=True, book=True)
     table = traitlets.Enum(TABLES, "learned").tag(sync=True, book=True)
     seed = traitlets.Int(1337).tag(sync=True, book=True)
@@ -66,7 +66,7 @@ class CharacterMap(host.ModelWidget):
         return {"learned": after - before, "after": after, "before": before}[self.table]
 
     def fallback(self) -> str:
-        """The nearest tokens of a few, as a table."""
+        """The nearest tokens of each, as a table."""
         _, tokenizer = self.stored()
         rows = F.normalize(self.vectors(), dim=1)
         cosines = (rows @ rows.T).fill_diagonal_(-torch.inf)

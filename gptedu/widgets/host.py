@@ -77,6 +77,13 @@ class Widget(anywidget.AnyWidget):
     _css = STYLE
     python = traitlets.Unicode().tag(sync=True, book=True)
 
+    def __init__(self, **traits: Any) -> None:
+        if unknown := sorted(traits.keys() - set(self.trait_names())):
+            known = ", ".join(sorted(set(self.trait_names(book=True)) - {"python"}))
+            name = self._default_python()
+            raise ValueError(f"{name} has no {', '.join(unknown)}; its state is {known}")
+        super().__init__(**traits)
+
     def __init_subclass__(cls, **options: Any) -> None:
         if "_name" in cls.__dict__:  # not the throw-away class that add_traits makes
             files = [STATIC / "lib" / file for file in LIBRARY]

@@ -33,7 +33,7 @@ class ActivationExplorer(host.ModelWidget):
     """
 
     _name = "mlp"
-    _height = 610
+    _height = 615
     bend = traitlets.Enum(BENDS, "gelu").tag(sync=True, book=True)
     x = traitlets.Float(-1.0).tag(sync=True, book=True)
     text = traitlets.Unicode("I shall quit.\n\nTom:\nThey queue behind.").tag(sync=True, book=True)

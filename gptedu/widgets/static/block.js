@@ -69,12 +69,12 @@
 
   const HIGH = 250, LEFT = 46, TOP = 28, BOTTOM = 40, LABEL = 92; // px
 
-  /** Labels moved apart, from the top down. */
+  /** Labels moved apart, from the top down, and those that then stand too low from the bottom up. */
   function spread(labels, gap) {
-    let last = -Infinity;
+    let last = -Infinity, next = HIGH - BOTTOM;
     for (const label of labels.sort((a, b) => a.y - b.y)) last = label.y = Math.max(label.y, last + gap);
-    const over = Math.max(0, last - (HIGH - BOTTOM));
-    return labels.map((label) => ({ ...label, y: label.y - over }));
+    for (const label of [...labels].reverse()) next = (label.y = Math.min(label.y, next)) - gap;
+    return labels;
   }
 
   /** Lines with their names at the right; the chosen one strong. What leaves the picture runs along its edge, dotted,

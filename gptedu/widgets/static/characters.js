@@ -9,6 +9,7 @@
   // Arithmetic: pure ------------------------------------------------------------------------------
 
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+  const distance = ([x, y], [a, b]) => Math.hypot(x - a, y - b);
   const indices = (n) => Array.from({ length: n }, (_, i) => i);
   const sum = (list) => list.reduce((a, b) => a + Number(b), 0);
 
@@ -83,7 +84,26 @@
     return { after, before, learned: after.map((x, i) => x - before[i]) }[kind];
   }
 
-  GptEdu.characters = { cosines, project, nearest, groupOf, agreement, rowsOf };
+  /** Names that would lie on each other, pushed apart step by step inside a frame; the others stay.
+   * @param {number[][]} points @param {number[]} widths in px @param {number[][]} frame left and right, top and bottom */
+  function apart(points, widths, frame, high = 17) {
+    const at = points.map((point) => [...point]);
+    for (let round = 0; round < 80; round++) {
+      for (const i of indices(at.length)) {
+        for (const j of indices(i)) {
+          const size = [(widths[i] + widths[j]) / 2, high], gap = size.map((one, axis) => (at[i][axis] - at[j][axis] || 0.01) / one);
+          const far = Math.hypot(...gap), push = (1 - far) / (2 * far);
+          if (far >= 1) continue;
+          for (const [k, sign] of [[i, 1], [j, -1]]) {
+            at[k] = frame.map(([low, top], axis) => Math.min(top, Math.max(low, at[k][axis] + sign * push * gap[axis] * size[axis])));
+          }
+        }
+      }
+    }
+    return at;
+  }
+
+  GptEdu.characters = { cosines, project, nearest, groupOf, agreement, rowsOf, apart };
 
   // The picture -----------------------------------------------------------------------------------
 
@@ -94,11 +114,11 @@
   const SHAPES = { // around a point: told apart without colour
     vowel: "M-8 0a8 8 0 1 0 16 0a8 8 0 1 0 -16 0z", consonant: "", capital: "M-7.5 -7.5h15v15h-15z", sign: "M0 -10.5L10.5 0L0 10.5L-10.5 0z",
   };
-  const PAD = 16, TOP = 30, LIST = 190, LINE = 22; // px
+  const PAD = 16, TOP = 30, LIST = 190, LINE = 22, FAR = 5; // px; a name that is moved further has a dot at its place
   const WAYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
   /** Where everything stands, for the width that there is. */
-  function layout(points, width) {
+  function layout(points, names, width) {
     const beside = width >= 560, right = beside ? width - LIST : width, high = Math.min(430, Math.max(300, 0.8 * right));
     const scale = (axis, from, to) => {
       const all = points.map((point) => point[axis]), low = Math.min(...all), wide = Math.max(...all) - low || 1;
@@ -106,7 +126,9 @@
     };
     const x = scale(0, PAD, right - PAD), y = scale(1, high - PAD, TOP + PAD);
     const list = beside ? { left: right + 16, top: TOP } : { left: 8, top: high + 8 };
-    return { at: points.map((p) => [x(p[0]), y(p[1])]), list, height: beside ? high : high + (NEAR + 1) * LINE + 14 };
+    const home = points.map((p) => [x(p[0]), y(p[1])]), frame = [[PAD, right - PAD], [TOP + PAD, high - PAD]];
+    const at = apart(home, names.map((name) => Math.max(17, 7.4 * [...name].length)), frame);
+    return { home, at, list, height: beside ? high : high + (NEAR + 1) * LINE + 14 };
   }
 
   GptEdu.widget("characters", {
@@ -123,7 +145,7 @@
       );
 
       const picture = view.picture((width, colours) => {
-        place = layout(data.points, width);
+        if (place?.key !== `${data.key} ${width}`) place = { key: `${data.key} ${width}`, ...layout(data.points, names, width) };
         const me = peek ?? chosen(), near = nearest(data.all, V, me, NEAR), { left, top } = place.list;
         const ink = (group) => COLOURS[group][colours.dark ? 1 : 0];
         const text = (x, y, words, more) => svg("text", { x, y, ...more }, words);
@@ -138,6 +160,11 @@
           return [shape(x, 12, SHAPES[group], { fill: "none", stroke: ink(group) }), text(x + (SHAPES[group] ? 14 : -4), 16, `${group}s`, { fill: ink(group) })];
         });
         const lines = near.map((i) => svg("path", { d: `M${place.at[me]}L${place.at[i]}`, stroke: colours.stream, opacity: Math.max(0.15, cosine(i)) }));
+        const strays = indices(V).filter((i) => distance(place.home[i], place.at[i]) > FAR);
+        const homes = strays.map((i) => svg("g", { opacity: 0.55, "data-moved": names[i] }, [
+          svg("path", { d: `M${place.home[i]}L${place.at[i]}`, stroke: ink(groups[i]) }),
+          svg("circle", { cx: place.home[i][0], cy: place.home[i][1], r: 1.8, fill: ink(groups[i]) }),
+        ]));
         const rank = (i) => 2 * Number(i === me) + Number(near.includes(i)); // the chosen one is drawn last
         const marks = indices(V).sort((i, j) => rank(i) - rank(j)).map((i) => mark(i, ...place.at[i]));
         const list = near.map((i, n) => {
@@ -147,7 +174,7 @@
         });
         const title = text(left, top + 8, `nearest to ${names[me]}`, { class: "gptedu-title" });
         const label = `Map of ${V} ${unit}s, ${TABLES[view.get("table")]}. Arrow keys go from one to the next; typing a ${unit} chooses it.`;
-        return { height: place.height, label, children: [legend, lines, marks, title, list].flat(Infinity) };
+        return { height: place.height, label, children: [legend, lines, homes, marks, title, list].flat(Infinity) };
       });
       const root = picture.root, keys = { role: "application", tabindex: 0, "aria-roledescription": "map", "data-lm-suppress-shortcuts": true };
       for (const [name, value] of Object.entries(keys)) root.setAttribute(name, String(value));
@@ -159,7 +186,7 @@
       };
       const choose = (i) => (show(null), view.set({ symbol: pieces[i] }));
       const under = (event) => {
-        const box = root.getBoundingClientRect(), away = place.at.map(([x, y]) => Math.hypot(x - event.clientX + box.left, y - event.clientY + box.top));
+        const box = root.getBoundingClientRect(), away = place.at.map((at) => distance(at, [event.clientX - box.left, event.clientY - box.top]));
         const i = GptEdu.argmax(away.map((distance) => -distance));
         return away[i] < 20 ? i : null;
       };
@@ -188,7 +215,7 @@
         const which = TABLES[kind][0].toUpperCase() + TABLES[kind].slice(1), cut = tokenizer.vocabSize > V ? ` The map has the first ${V} only.` : "";
         const doubt = kind === "learned" && data.start < 0.1 ? ` But this table did not begin at seed ${view.get("seed")}: the difference is no learning.` : "";
         return `${which}: nearest to “${names[me]}” are ${near} (cosines). Of all ${unit}s’ three nearest, ${percent(found)} are of the same group; ` +
-          `chance gives ${percent(chance)}. The map shows ${percent(data.share)} of the differences.${cut}${doubt}`;
+          `chance gives ${percent(chance)}. The map shows ${percent(data.share)} of the differences; where a name is moved to be read, a dot marks its place.${cut}${doubt}`;
       };
       await view.draw(() => {
         const kind = view.get("table"), seed = view.get("seed"), key = `${kind} ${seed}`;

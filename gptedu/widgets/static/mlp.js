@@ -73,7 +73,7 @@
 
   /** Each token, and above it a bar: how strongly the unit fires there; below 0 hangs down. */
   function barsOnText(names, fires, width, colours) {
-    const cell = Math.max(17, 7.3 * Math.max(...names.map((name) => [...name].length)) + 6);
+    const cell = Math.max(16, 7.3 * Math.max(...names.map((name) => [...name].length)) + 6);
     const perLine = Math.max(1, Math.floor((width - 2) / cell));
     const largest = Math.max(...fires.map(Math.abs)) || 1, top = fires.indexOf(Math.max(...fires));
     const children = names.flatMap((name, i) => {

@@ -2,7 +2,7 @@
  * size. What stands here twice (formulas, costs) the tests hold equal to Python's. */
 (function (GptEdu) {
   "use strict";
-  const { h, svg, fixed, inkOn, ramp } = GptEdu;
+  const { h, fixed, ramp, whole, percent, inBytes, inFlops, drawBar } = GptEdu;
 
   /** @typedef {Record<string, any>} Config */
   /** @typedef {{component: string, formula: string, copies: number, total: bigint}} Row */
@@ -104,19 +104,6 @@
 
   // Words -----------------------------------------------------------------------------------------
 
-  const whole = (n) => (n === null ? "–" : n.toLocaleString("en"));
-  const percent = (part, all) => `${fixed(all ? (100 * Number(part)) / Number(all) : 0, 1)} %`;
-
-  /** A large number in four digits with a unit: 1,024 steps for bytes, 1,000 for all else. */
-  function short(n, step, units) {
-    if (n === null) return "–";
-    let x = Number(n), i = 0;
-    while (x >= step && i < units.length - 1) [x, i] = [x / step, i + 1];
-    return `${i ? x.toPrecision(Math.max(3, String(Math.floor(x)).length)) : x} ${units[i]}`;
-  }
-  const inBytes = (n) => short(n, 1024, ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]);
-  const inFlops = (n) => short(n, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
-
   /** Sizes of heads that fit, for a reader whose choice does not. */
   function wayOut({ d_model, n_head, n_kv_head, head_dim }) {
     const divisors = (n) => Array.from({ length: Math.min(n, 256) }, (_, i) => i + 1).filter((i) => n % i === 0);
@@ -185,46 +172,6 @@
     ];
   }
 
-  const STEP = 76, BAR = 26, LETTER = 6.9; // px; the last is about the width of one sign
-
-  /** One bar with its title and total. A part has its name inside, or where it is too small for that,
-   * below, with a line that leads to it. */
-  function drawBar({ title, total, parts }, top, width, colours) {
-    const all = parts.reduce((n, part) => n + Number(part.size), 0);
-    const heading = { y: top + 14, class: "gptedu-title" };
-    const out = [svg("text", { x: 0, ...heading }, title), svg("text", { x: width, "text-anchor": "end", ...heading }, total)];
-    if (!all) return [...out, svg("rect", { x: 0.5, y: top + 21, width: width - 1, height: BAR, class: "gptedu-frame" })];
-    let x = 0;
-    const outside = [];
-    for (const { name, size, colour } of parts) {
-      const wide = (width * Number(size)) / all, middle = x + wide / 2;
-      const tip = svg("title", {}, `${name}: ${percent(size, all)}`);
-      if (wide) out.push(svg("rect", { x, y: top + 21, width: Math.max(0.4, wide - (wide > 3 ? 1 : 0)), height: BAR, fill: colour }, tip));
-      if (name.length * LETTER + 9 < wide) out.push(svg("text", { x: x + 5, y: top + 38, fill: inkOn(colour), "pointer-events": "none" }, name));
-      else if (wide >= 2) outside.push({ name: name.replace(/ embedding$|^attention /, ""), middle });
-      x += wide;
-    }
-    return [...out, ...labelsBelow(outside, top + 21 + BAR, width, colours)];
-  }
-
-  /** Names under their parts, moved aside where they would touch. */
-  function labelsBelow(labels, y, width, colours) {
-    let right = width; // from the last to the first, so that none leaves the picture
-    for (const label of [...labels].reverse()) {
-      label.wide = label.name.length * (LETTER - 0.7) + 7;
-      label.x = Math.min(right - label.wide, label.middle - label.wide / 2);
-      right = label.x;
-    }
-    let left = 0;
-    return labels.flatMap((label) => {
-      label.x = Math.max(left, label.x);
-      left = label.x + label.wide;
-      const d = `M${label.middle} ${y}V${y + 4}L${label.x + label.wide / 2} ${y + 9}`;
-      const text = { x: label.x + label.wide / 2, y: y + 19, "text-anchor": "middle", class: "gptedu-number" };
-      return [svg("path", { d, fill: "none", stroke: colours.muted }), svg("text", text, label.name)];
-    });
-  }
-
   /** A table with a caption; a row is its cells, the first a heading. */
   function table(caption, rows) {
     const line = ({ cells: [first, ...rest], kind }) =>
@@ -252,6 +199,8 @@
       row("generating: weights", all.serving), row("generating: cache", all.cache),
     ]);
   }
+
+  const STEP = 76; // px, from bar to bar
 
   // Controls --------------------------------------------------------------------------------------
 

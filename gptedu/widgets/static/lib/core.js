@@ -47,6 +47,8 @@
   const models = (GptEdu.models ||= new Map());
   /** @type {Map<string, string>} base64, by name, until it is read */
   const shipped = (GptEdu.shipped ||= new Map());
+  /** @type {Map<string, any>} recorded trainings, by name; their scripts (training.py) set them */
+  const runs = (GptEdu.runs ||= new Map());
   const widgets = (GptEdu.widgets ||= {});
 
   // Elements: text is always text, never HTML ---------------------------------------------------
@@ -241,6 +243,15 @@
       loading.catch(() => models.delete(name));
     }
     return models.get(name);
+  }
+
+  /** A recorded run of the page, loaded once; nothing in a notebook, where the kernel sends it.
+   * @param {string} name @returns {Promise<any>} */
+  async function loadRun(name) {
+    if (!BASE) return undefined;
+    if (!/^[\w.-]+$/.test(name)) throw new Error(`no recorded run “${name}” comes with this page`);
+    await loadScript(`${BASE}../runs/${name}.js`);
+    return runs.get(name);
   }
 
   // The view: what a widget's render gets -------------------------------------------------------------
@@ -763,6 +774,61 @@
     return signs.length > 8 ? `${signs.slice(0, 7).join("")}…` : signs.join("");
   };
 
+  // Numbers in words, and bars -----------------------------------------------------------------------
+
+  const whole = (n) => (n === null ? "–" : n.toLocaleString("en"));
+  const percent = (part, all) => `${fixed(all ? (100 * Number(part)) / Number(all) : 0, 1)} %`;
+
+  /** A large number in four digits with a unit: 1,024 steps for bytes, 1,000 for all else. */
+  function short(n, step, units) {
+    if (n === null) return "–";
+    let x = Number(n), i = 0;
+    while (x >= step && i < units.length - 1) [x, i] = [x / step, i + 1];
+    return `${i ? x.toPrecision(Math.max(3, String(Math.floor(x)).length)) : x} ${units[i]}`;
+  }
+  const inBytes = (n) => short(n, 1024, ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]);
+  const inFlops = (n) => short(n, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
+
+  const BAR = 26, LETTER = 6.9; // px; the second is about the width of one sign
+
+  /** One bar with its title and total. A part has its name inside, or where it is too small for that,
+   * below, with a line that leads to it. */
+  function drawBar({ title, total, parts }, top, width, colours) {
+    const all = parts.reduce((n, part) => n + Number(part.size), 0);
+    const heading = { y: top + 14, class: "gptedu-title" };
+    const out = [svg("text", { x: 0, ...heading }, title), svg("text", { x: width, "text-anchor": "end", ...heading }, total)];
+    if (!all) return [...out, svg("rect", { x: 0.5, y: top + 21, width: width - 1, height: BAR, class: "gptedu-frame" })];
+    let x = 0;
+    const outside = [];
+    for (const { name, size, colour } of parts) {
+      const wide = (width * Number(size)) / all, middle = x + wide / 2;
+      const tip = svg("title", {}, `${name}: ${percent(size, all)}`);
+      if (wide) out.push(svg("rect", { x, y: top + 21, width: Math.max(0.4, wide - (wide > 3 ? 1 : 0)), height: BAR, fill: colour }, tip));
+      if (name.length * LETTER + 9 < wide) out.push(svg("text", { x: x + 5, y: top + 38, fill: inkOn(colour), "pointer-events": "none" }, name));
+      else if (wide >= 2) outside.push({ name: name.replace(/ embedding$|^attention /, ""), middle });
+      x += wide;
+    }
+    return [...out, ...labelsBelow(outside, top + 21 + BAR, width, colours)];
+  }
+
+  /** Names under their parts, moved aside where they would touch. */
+  function labelsBelow(labels, y, width, colours) {
+    let right = width; // from the last to the first, so that none leaves the picture
+    for (const label of [...labels].reverse()) {
+      label.wide = label.name.length * (LETTER - 0.7) + 7;
+      label.x = Math.min(right - label.wide, label.middle - label.wide / 2);
+      right = label.x;
+    }
+    let left = 0;
+    return labels.flatMap((label) => {
+      label.x = Math.max(left, label.x);
+      left = label.x + label.wide;
+      const d = `M${label.middle} ${y}V${y + 4}L${label.x + label.wide / 2} ${y + 9}`;
+      const text = { x: label.x + label.wide / 2, y: y + 19, "text-anchor": "middle", class: "gptedu-number" };
+      return [svg("path", { d, fill: "none", stroke: colours.muted }), svg("text", text, label.name)];
+    });
+  }
+
   // Saving ----------------------------------------------------------------------------------------
 
   const KEPT = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "visibility",
@@ -891,7 +957,8 @@
 
   Object.assign(GptEdu, {
     h, svg, visible, softmax, argmax, entropy, fixed, ramp, inkOn, palette, calm, pythonLiteral,
-    StaticModel, widget, hydrate, loadModel, openModel, registerWeights, toSvg, toPng,
+    whole, percent, short, inBytes, inFlops, drawBar,
+    StaticModel, widget, hydrate, loadModel, openModel, registerWeights, loadRun, toSvg, toPng,
   });
 
   if (!BASE) return; // a notebook: anywidget calls render
