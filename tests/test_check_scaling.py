@@ -86,6 +86,39 @@ def test_sharded_activations_hear_how_many_stay() -> None:
     assert f"{kept / 1e9:.2f} GB of them stay" in verdict.message
 
 
+def test_the_reference_holds_what_memory_says() -> None:
+    held = memory(PRESETS["gpt2"], 2, kernel="fused")
+    assert check.device_bytes.reference(PRESETS["gpt2"], 4, 2, 0) == held.total
+    kept = sum(held.activations.values())
+    own = held.weights + held.gradients + held.optimizer
+    assert check.device_bytes.reference(PRESETS["gpt2"], 4, 2, 3) == own / 4 + kept
+
+
+def test_natural_wrong_sums_are_named() -> None:
+    def total(config: GPTConfig, devices: int, batch_size: int, stage: int) -> float:
+        return memory(config, batch_size, kernel="fused").total / (devices if stage else 1)
+
+    def table(config: GPTConfig, devices: int, batch_size: int, stage: int) -> float:
+        """The table of the chapter, which is for mixed precision."""
+        n, held = devices, memory(config, batch_size, kernel="fused")
+        each = (16, 4 + 12 / n, 2 + 14 / n, 16 / n)[stage]
+        return held.weights / 4 * each + sum(held.activations.values())
+
+    verdict = check.device_bytes.diagnose(total)
+    assert verdict.mistake == "all divided, activations too"
+    verdict = check.device_bytes.diagnose(table)
+    assert verdict.mistake == "the bytes of mixed precision"
+
+    def two_matrices(config: GPTConfig) -> float:
+        c, queries = config.d_model, config.n_head * config.head_dim
+        keys = config.n_kv_head * config.head_dim
+        return 2 * (2 * c * queries + 2 * c * keys + 2 * c * config.d_ff) / (4 * queries)
+
+    verdict = check.crossover.diagnose(two_matrices)
+    assert verdict.mistake == "an MLP of two matrices"
+    assert "gated (swiglu) and has three of 4096 x 14336" in verdict.message
+
+
 def test_a_ring_of_messages_passes_and_ends_in_the_sum() -> None:
     def mailboxes(values: Tensor) -> Tensor:
         """Each rank has its own list, and letters lie in boxes until the round is over."""

@@ -69,16 +69,46 @@ def _(config: Any) -> Any:
     return _crossing(replace(config, n_kv_head=config.n_head))
 
 
+@_crossover_mistake("an MLP of two matrices")
+def _(config: Any) -> Any:
+    """You count two matrices in each MLP. This one is gated ({mlp}) and has three of {d_model} x
+    {d_ff}: up, gate and down. With all of them it is {right:,.0f}."""
+    return _crossing(replace(config, mlp="gelu"))
+
+
+@_crossover_mistake("the head counted in")
+def _(config: Any) -> Any:
+    """{yours:,.0f} is where scores and mixing draw level with all matrices of the model. The head
+    at the end is no part of a block, so leave it out: {right:,.0f}."""
+    return _crossing(config, matrices=("projections", "mlp", "head"))
+
+
+@_crossover_mistake("one operation a weight")
+def _(config: Any) -> Any:
+    """Your {yours:,.0f} is half of it. Each weight does two operations for a token, a
+    multiplication and an addition. The 4 T H D of scores and mixing counts both already."""
+    return _crossing(config) / 2
+
+
 # the bytes of a device
 
 
 def _device(
-    config: GPTConfig, devices: int, batch_size: int, stage: int, divided: Any = operator.ge
+    config: GPTConfig,
+    devices: int,
+    batch_size: int,
+    stage: int,
+    divided: Any = operator.ge,
+    kernel: str = "fused",
+    recipe: tuple[int, ...] = (8, 4, 4),
 ) -> tuple[float, int]:
-    """What belongs to the model, and the activations. A part is divided from its stage on."""
-    held = memory(config, batch_size, kernel="fused")
-    parts = {1: held.optimizer, 2: held.gradients, 3: held.weights}
-    kept = sum(part / devices if divided(stage, s) else float(part) for s, part in parts.items())
+    """What belongs to the model, and the activations. A part is divided from its stage on.
+
+    `recipe` is the bytes a parameter of the optimizer, the gradient and the weight.
+    """
+    held = memory(config, batch_size, kernel=kernel)
+    parts = {s: held.weights / 4 * size for s, size in enumerate(recipe, 1)}
+    kept = sum(part / devices if divided(stage, s) else part for s, part in parts.items())
     return kept, sum(held.activations.values())
 
 
@@ -96,7 +126,7 @@ device_bytes = Exercise(
     "under stage 0, 1, 2 or 3 of ZeRO. batch_size is the texts of one device.",
     reference=lambda *given: sum(_device(*given)),
     probes=lambda: {
-        f"gpt2, {n} devices, {texts} texts each, stage {stage}": (PRESETS["gpt2"], n, texts, stage)
+        f"stage {stage} with {n} devices, batch {texts}": (PRESETS["gpt2"], n, texts, stage)
         for n, texts, stage in ((4, 2, 3), (4, 2, 2), (8, 1, 1), (8, 1, 0))
     },
     outputs=("bytes",),
@@ -113,6 +143,14 @@ def _(config: Any, devices: Any, batch_size: Any, stage: Any) -> Any:
     reads: {activations:.2f} GB of them stay."""
     kept, activations = _device(config, devices, batch_size, stage)
     return kept + activations / (devices if stage else 1)
+
+
+@_device_mistake("all divided, activations too")
+def _(config: Any, devices: Any, batch_size: Any, stage: Any) -> Any:
+    """You divide the total by {devices}. Which part of the model is divided depends on the stage.
+    Activations are not divided at any: {activations:.2f} GB of them belong to the {batch} texts of
+    this device, which nobody else reads."""
+    return sum(_device(config, 1, batch_size, stage)) / (devices if stage else 1)
 
 
 @_device_mistake("only what the stage adds")
@@ -134,6 +172,20 @@ def _(config: Any, devices: Any, batch_size: Any, stage: Any) -> Any:
     """{yours:.2f} GB is what belongs to the model. The peak is at the end of the forward pass,
     where {activations:.2f} GB of activations are held for {batch} texts: {right:.2f} GB in all."""
     return _device(config, devices, batch_size, stage)[0]
+
+
+@_device_mistake("the explicit kernel")
+def _(config: Any, devices: Any, batch_size: Any, stage: Any) -> Any:
+    """{yours:.2f} GB has the attention weights in it. That is the kernel that is written out, which
+    memory(...) assumes unless told kernel="fused". With the fused one it is {right:.2f} GB."""
+    return sum(_device(config, devices, batch_size, stage, kernel="explicit"))
+
+
+@_device_mistake("the bytes of mixed precision")
+def _(config: Any, devices: Any, batch_size: Any, stage: Any) -> Any:
+    """You count 2, 2 and 12 bytes a parameter, as the table of the stages does for mixed precision.
+    The plain recipe has 4, 4 and 8: 4 for the weight, 4 for the gradient, 8 for the two means."""
+    return sum(_device(config, devices, batch_size, stage, recipe=(12, 2, 2)))
 
 
 # all-reduce
@@ -181,11 +233,11 @@ def _(values: Any) -> Any:
     return _ring(values, adding=2)
 
 
-@ring.mistake("half way", numbers=lambda yours, v: {"n": len(v)})
+@ring.mistake("half way", numbers=lambda yours, v: {"rounds": len(v) - 1})
 def _(values: Any) -> Any:
-    """You stop after {n} - 1 rounds. Then each rank holds one complete chunk, and {n} - 1 half
-    sums. (This is a reduce-scatter, and all that stage 2 of ZeRO needs.) Another {n} - 1 rounds
-    hand the complete ones on."""
+    """You stop after {rounds} rounds. Then each rank has one chunk that is complete, and {rounds}
+    that are not. (This is a reduce-scatter, and what stage 2 of ZeRO does with its gradients.)
+    Another {rounds} rounds hand the complete ones on."""
     return _ring(values, laps=1)
 
 
