@@ -311,7 +311,7 @@ class LiveCurve:
     `every` seconds, and once more when the block ends. The other words are those of `curve`.
     """
 
-    def __init__(self, *, every: int | float = 1.0, **options: Any) -> None:
+    def __init__(self, *, every: int | float = 2.0, **options: Any) -> None:
         self.every, self.options = every, options
         self.x: dict[str, list[float]] = {}
         self.lines: dict[str, list[float]] = {}

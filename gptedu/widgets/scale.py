@@ -48,19 +48,23 @@ class CostExplorer(host.Widget):
     _height = 372
     preset = traitlets.Unicode("gpt2").tag(sync=True, book=True)
     models = traitlets.Dict().tag(sync=True, book=True)
-    context = traitlets.Int(1024).tag(sync=True, book=True)
-    batch_size = traitlets.Int(8).tag(sync=True, book=True)
-    devices = traitlets.Int(8).tag(sync=True, book=True)
+    context = traitlets.Int(1024, min=1).tag(sync=True, book=True)
+    batch_size = traitlets.Int(8, min=1).tag(sync=True, book=True)
+    devices = traitlets.Int(8, min=1).tag(sync=True, book=True)
     sharded = traitlets.Bool(False).tag(sync=True, book=True)
     kernel = traitlets.Enum(("fused", "explicit"), "fused").tag(sync=True, book=True)
 
     def __init__(self, config: GPTConfig | None = None, **traits: Any) -> None:
         own = {OWN: config} if config else {}
         traits = {"preset": OWN if config else "gpt2"} | traits
-        if traits["preset"] not in own:
-            GPTConfig.preset(traits["preset"])  # says which there are
         models = {name: constants(one) for name, one in (own | PRESETS).items()}
         super().__init__(**{"models": models, **traits})
+
+    @traitlets.validate("preset")
+    def _known(self, proposal: Any) -> str:
+        if not (proposal.value == OWN and OWN in self.models):
+            GPTConfig.preset(proposal.value)  # says which there are
+        return proposal.value
 
     def fallback(self) -> str:
         """The bytes of each device."""

@@ -9,7 +9,6 @@ this machine does. `--page FILE` writes the figures as a table for the book.
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from gptedu.cost import flops_per_token
 from gptedu.generation import generate
 from gptedu.model import GPT
 from gptedu.optim import make_optimizers
+from gptedu.recording import machine
 from gptedu.training import evaluate, update
 from tests.bench.reference import PlainGPT, training_step
 
@@ -209,14 +209,6 @@ def run(bench: Bench, keys: list[str]) -> dict[str, Any]:
         result[key] = round(value, 3) if isinstance(value, float) else value
         print(f"  {key} = {result[key]}", flush=True)
     return result | {"seconds": bench.seconds, "machine": machine()}
-
-
-def machine() -> str:
-    """What the figures were measured on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor() or platform.machine()
-    return f"{processor}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def table(result: dict[str, Any], date: str) -> str:

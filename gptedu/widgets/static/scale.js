@@ -20,7 +20,9 @@
   }
 
   function span(seconds) {
-    const days = seconds / 86400, [n, unit] = days > 730 ? [days / 365, "years"] : days > 2 ? [days, "days"] : [24 * days, "hours"];
+    const days = seconds / 86400, small = days < 1 / 12 ? [1440 * days, "minutes"] : [24 * days, "hours"];
+    const [n, unit] = days > 730 ? [days / 365, "years"] : days > 2 ? [days, "days"] : small;
+    if (unit === "minutes" && n < 1) return "less than a minute";
     return `${n < 10 ? fixed(n, 1) : whole(Math.round(n))} ${unit}`;
   }
 
