@@ -4,7 +4,8 @@
     python book/_tools/ship.py runs/mini shakespeare-mini
 
 Writes gptedu/assets/NAME.safetensors and NAME.json. The validation loss in the JSON is that of the
-rounded weights, read back from the file, on the whole validation split.
+rounded weights, read back from the file, on the whole validation split. Where the training was
+recorded (`--record`), the record goes to gptedu/assets/runs/NAME.json, for the training player.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gptedu import recording
 from gptedu.batches import split
 from gptedu.checkpoint import ASSETS, load, read_notes, save
 from gptedu.config import GPTConfig, TrainConfig
@@ -56,6 +58,24 @@ def ship(run: Path, name: str) -> None:
     content = json.dumps(provenance, indent=1) + "\n"
     (ASSETS / f"{name}.json").write_text(content, encoding="utf-8")
     print(content)
+    if (run / "run.json").exists():
+        store_record(run, provenance)
+
+
+def store_record(run: Path, provenance: dict[str, Any]) -> None:
+    """The recorded training, small, among the runs of the book."""
+    name, words = provenance["name"], provenance["run"]
+    tokens = words["batch_size"] * words["context_length"]
+    about = (
+        f"How the model {name} of this book was trained: {provenance['parameters']:,} weights, "
+        f"{words['steps']:,} steps of {tokens:,} characters."
+    )
+    command = provenance["command"] + " --record"
+    found = recording.condense(
+        recording.read(run), name=name, title=name, about=about, command=command
+    )
+    content = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    (ASSETS / "runs" / f"{name}.json").write_text(content + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

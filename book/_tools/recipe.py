@@ -1,0 +1,172 @@
+"""What the recipe reaches, and what each of its ingredients gives. The figures of book/benchmarks.
+
+    python book/_tools/recipe.py headline NAME --seed 1      one run, compilation included
+    python book/_tools/recipe.py ablation [NAME ...]         short runs, one word changed in each
+    python book/_tools/recipe.py table                       the tables that the page includes
+
+Results are added to book/recipe.json; a run that is there is not done again. Losses are those of
+the last weights, on the whole validation split of Tiny Shakespeare, in windows side by side.
+Seconds are those of the updates: compilation counts, evaluations do not.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+BOOK = Path(__file__).parents[1]
+RESULTS = BOOK / "recipe.json"
+
+SWIGLU = {"mlp": "swiglu", "d_ff": 344}  # as many weights as the preset's MLP
+# name -> (goal in nats, minutes, preset, words that differ from the preset)
+HEADLINES: dict[str, tuple[float, int, str, dict[str, Any]]] = {
+    "two-minutes": (1.4937, 2, "shakespeare-mini", SWIGLU | {"n_head": 2, "steps": 1250}),
+    "four-minutes": (1.4697, 4, "shakespeare-mini", SWIGLU | {"n_head": 2, "steps": 2300}),
+}
+
+# label -> words that differ from the preset shakespeare-mini, ABLATION_STEPS steps, eager
+ABLATION_STEPS = 256
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "the recipe": {},
+    "AdamW, rate 0.003": {"optimizer": "adamw"},
+    "AdamW, rate 0.01": {"optimizer": "adamw", "lr": 1e-2},
+    "Muon at half the rate": {"muon_lr": 0.02},
+    "learned positions": {"position": "learned"},
+    "LayerNorm": {"norm": "layernorm"},
+    "GELU": {"mlp": "gelu"},
+    "SwiGLU, as many weights": SWIGLU,
+    "no norm on queries and keys": {"qk_norm": False},
+    "GPT-2's start, not zeros": {"init": "gpt2"},
+    "tied head": {"tie_embeddings": True},
+    "a quarter of the steps, 64 windows": {"batch_size": 64, "steps": ABLATION_STEPS // 4},
+    "constant rate": {"schedule": "constant"},
+    "dropout 0.1": {"dropout": 0.1},
+}
+ABLATION_SEEDS = (1, 2)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("headline", "ablation", "table"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.what == "table":
+        write_tables()
+    elif options.what == "headline":
+        for name in options.names or HEADLINES:
+            *_, preset, words = HEADLINES[name]
+            with tempfile.TemporaryDirectory() as empty:  # nothing that was compiled before
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = empty
+                run("headline", name, preset, {"compile": True} | words, options.seed)
+    else:
+        for seed in ABLATION_SEEDS:
+            for name in options.names or ABLATIONS:
+                words = {"steps": ABLATION_STEPS} | ABLATIONS[name]
+                run("ablation", name, "shakespeare-mini", words, seed)
+
+
+def results() -> list[dict[str, Any]]:
+    """All that were recorded."""
+    return json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
+
+
+def run(kind: str, name: str, preset: str, words: dict[str, Any], seed: int) -> None:
+    """Train once and add the result."""
+    # Late, since where compiled code is kept is read when torch is imported.
+    import torch
+
+    from gptedu import CharTokenizer, GPTConfig, TrainConfig, corpus, train
+    from gptedu.recording import machine
+    from gptedu.seeds import untrained
+
+    key = {"kind": kind, "name": name, "preset": preset, "words": words, "seed": seed}
+    if any(key.items() <= done.items() for done in results()):
+        print(f"{name}, seed {seed}: is there", file=sys.stderr)
+        return
+    text = corpus.tiny_shakespeare()
+    tokenizer = CharTokenizer(text)
+    ids = torch.tensor(tokenizer.encode(text))
+    known = set(GPTConfig().to_dict())
+    shape = GPTConfig.preset(preset, **{w: v for w, v in words.items() if w in known})
+    rest = {w: v for w, v in words.items() if w not in known}
+    config = TrainConfig.preset(preset, **{"seed": seed, "eval_every": 10**6} | rest)
+    model = untrained(shape, seed)
+    *_, last = train(model, ids, config)
+    result = key | {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": config.steps,
+        "tokens": last.tokens,
+        "validation_loss": round(last.val_loss or 0.0, 4),
+        "seconds": round(last.seconds, 1),
+        "machine": machine(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    lines = ",\n".join(json.dumps(one) for one in [*results(), result])
+    RESULTS.write_text(f"[\n{lines}\n]\n", "utf-8")
+    print(result, flush=True)
+
+
+def tables(done: list[dict[str, Any]]) -> dict[str, str]:
+    """Markdown by file name: medians over the seeds."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for one in done:
+        groups[one["kind"], one["name"]].append(one)
+
+    def losses(kind: str, name: str) -> list[float]:
+        return sorted(one["validation_loss"] for one in groups[kind, name])
+
+    rows = []
+    for name, (goal, minutes, *_) in HEADLINES.items():
+        if runs := groups["headline", name]:
+            seconds = statistics.median(one["seconds"] for one in runs)
+            found = losses("headline", name)
+            each = ", ".join(f"{loss:.4f}" for loss in found)
+            rows.append(
+                f"| {goal:.4f} in {minutes} min | {runs[0]['parameters']:,} | {runs[0]['steps']:,} "
+                f"| {statistics.median(found):.4f} | {each} | {seconds:.0f} s |"
+            )
+    headline = [
+        "| goal | weights | steps | median loss | each seed | median time |",
+        "|---|---:|---:|---:|---|---:|",
+        *rows,
+    ]
+    base = losses("ablation", "the recipe")
+    rows = []
+    for name in ABLATIONS:
+        if found := losses("ablation", name):
+            median, spread = statistics.median(found), found[-1] - found[0]
+            more = median - statistics.median(base)
+            rows.append(f"| {name} | {median:.3f} | {more:+.3f} | {spread:.3f} | {len(found)} |")
+    ablation = [
+        "| changed | median loss | against the recipe | between seeds | seeds |",
+        "|---|---:|---:|---:|---:|",
+        *rows,
+    ]
+    parts = {"headline": headline, "ablation": ablation}
+    foot = {
+        kind: "; ".join(sorted({f"{one['date']}: {one['machine']}" for one in done
+                                if one["kind"] == kind}))
+        for kind in parts
+    }  # fmt: skip
+    return {
+        f"recipe-{kind}.md": "\n".join([*lines, "", f"Measured on {foot[kind]}.", ""])
+        for kind, lines in parts.items()
+    }
+
+
+def write_tables() -> None:
+    """Put them where the page includes them."""
+    for name, content in tables(results()).items():
+        (BOOK / "figures" / name).write_text(content, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
