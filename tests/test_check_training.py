@@ -75,9 +75,9 @@ def test_every_probe_tells_the_halves_apart() -> None:
     """Else "first half only" and "second half only" would look alike."""
     for x, y in check.accumulate.probes().values():
         torch.manual_seed(0)
-        first, _ = _run_accumulate(lambda *batch: _accumulated(*batch, stop=1), x, y)
+        first, *_ = _run_accumulate(lambda *batch: _accumulated(*batch, stop=1), x, y)
         torch.manual_seed(0)
-        both, _ = _run_accumulate(_accumulated, x, y)
+        both, *_ = _run_accumulate(_accumulated, x, y)
         second = [b - a for a, b in zip(first, both, strict=True)]
         difference = [a - b for a, b in zip(first, second, strict=True)]
         assert _length(difference) > 0.2 * _length(both)
