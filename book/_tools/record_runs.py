@@ -323,13 +323,19 @@ def condensed(name: str, text: str) -> dict[str, Any]:
         return recording.condense(recording.read(folder), name=name, command=command, **words)
 
 
+def store(found: dict[str, Any]) -> Path:
+    """Put a condensed run among those of the book."""
+    file = ASSETS / "runs" / f"{found['name']}.json"
+    content = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    file.write_text(content + "\n", encoding="utf-8")
+    return file
+
+
 def main(names: list[str]) -> None:
     text = tiny_shakespeare()
     for name in names or RUNS:
         found = condensed(name, text)
-        file = ASSETS / "runs" / f"{name}.json"
-        content = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        file.write_text(content + "\n", encoding="utf-8")
+        file = store(found)
         last, size = found["moments"][-1], file.stat().st_size / 1024
         print(f"{name:16} step {last['step']} loss {last['loss']} {size:.0f} kB", flush=True)
 

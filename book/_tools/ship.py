@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record_runs import store
 
 from gptedu import recording
 from gptedu.batches import split
@@ -71,11 +72,8 @@ def store_record(run: Path, provenance: dict[str, Any]) -> None:
         f"{words['steps']:,} steps of {tokens:,} characters."
     )
     command = provenance["command"] + " --record"
-    found = recording.condense(
-        recording.read(run), name=name, title=name, about=about, command=command
-    )
-    content = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    (ASSETS / "runs" / f"{name}.json").write_text(content + "\n", encoding="utf-8")
+    record = recording.read(run)
+    store(recording.condense(record, name=name, title=name, about=about, command=command))
 
 
 if __name__ == "__main__":
