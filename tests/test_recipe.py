@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gptedu.config import GPTConfig, TrainConfig
 from gptedu.parameters import count_parameters
 
 BOOK = Path(__file__).parents[1] / "book"
@@ -44,9 +43,7 @@ def test_each_table_of_the_page_is_made_from_the_results():
 def test_a_result_is_that_of_the_run_it_names(one):
     preset, words = words_of(one["kind"], one["name"])
     assert (one["preset"], one["words"]) == (preset, words)
-    shape = {word: words[word] for word in words if word in GPTConfig().to_dict()}
-    training = {word: words[word] for word in words if word not in shape}
-    config, run = GPTConfig.preset(preset, **shape), TrainConfig.preset(preset, **training)
+    config, run = recipe.configs(preset, words)
     assert one["parameters"] == count_parameters(config).total
     assert one["tokens"] == one["steps"] * run.batch_size * config.context_length
     assert 1.3 < one["validation_loss"] < 4.2

@@ -20,14 +20,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from gptedu import CharTokenizer, GPTConfig, TrainConfig, corpus, train
+from gptedu.recording import machine
+from gptedu.seeds import untrained
+
 BOOK = Path(__file__).parents[1]
 RESULTS = BOOK / "recipe.json"
 
-SWIGLU = {"mlp": "swiglu", "d_ff": 344}  # about as many weights as the preset's MLP
+QUICK = {"mlp": "swiglu", "d_ff": 344, "n_head": 2}  # about as many weights as the preset
 # name -> (goal in nats, minutes, preset, words that differ from the preset)
 HEADLINES: dict[str, tuple[float, int, str, dict[str, Any]]] = {
-    "two-minutes": (1.4937, 2, "shakespeare-mini", SWIGLU | {"n_head": 2, "steps": 1250}),
-    "four-minutes": (1.4697, 4, "shakespeare-mini", SWIGLU | {"n_head": 2, "steps": 2300}),
+    "two-minutes": (1.4937, 2, "shakespeare-mini", QUICK | {"steps": 1250}),
+    "four-minutes": (1.4697, 4, "shakespeare-mini", QUICK | {"steps": 2300}),
 }
 
 # label -> words that differ from the preset shakespeare-mini, ABLATION_STEPS steps, eager
@@ -40,7 +46,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "learned positions": {"position": "learned"},
     "LayerNorm": {"norm": "layernorm"},
     "GELU": {"mlp": "gelu"},
-    "SwiGLU, as many weights": SWIGLU | {"d_ff": 341},
+    "SwiGLU, as many weights": {"mlp": "swiglu", "d_ff": 341},
     "no norm on queries and keys": {"qk_norm": False},
     "GPT-2's start, not zeros": {"init": "gpt2"},
     "tied head": {"tie_embeddings": True},
@@ -63,7 +69,8 @@ def main() -> None:
     elif options.what == "headline":
         for name in options.names or HEADLINES:
             *_, preset, words = HEADLINES[name]
-            with tempfile.TemporaryDirectory() as empty:  # nothing that was compiled before
+            torch.compiler.reset()  # nothing that was compiled before, in memory or on disk
+            with tempfile.TemporaryDirectory() as empty:
                 os.environ["TORCHINDUCTOR_CACHE_DIR"] = empty
                 run("headline", name, preset, {"compile": True} | words, options.seed)
     else:
@@ -78,15 +85,15 @@ def results() -> list[dict[str, Any]]:
     return json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
 
 
+def configs(preset: str, words: dict[str, Any]) -> tuple[GPTConfig, TrainConfig]:
+    """A preset's model and its training, with these words of either changed."""
+    shape = {word: words[word] for word in words if word in GPTConfig.__dataclass_fields__}
+    rest = {word: words[word] for word in words if word not in shape}
+    return GPTConfig.preset(preset, **shape), TrainConfig.preset(preset, **rest)
+
+
 def run(kind: str, name: str, preset: str, words: dict[str, Any], seed: int) -> None:
     """Train once and add the result."""
-    # Late, since where compiled code is kept is read when torch is imported.
-    import torch
-
-    from gptedu import CharTokenizer, GPTConfig, TrainConfig, corpus, train
-    from gptedu.recording import machine
-    from gptedu.seeds import untrained
-
     key = {"kind": kind, "name": name, "preset": preset, "words": words, "seed": seed}
     if any(key.items() <= done.items() for done in results()):
         print(f"{name}, seed {seed}: is there", file=sys.stderr)
@@ -94,10 +101,7 @@ def run(kind: str, name: str, preset: str, words: dict[str, Any], seed: int) -> 
     text = corpus.tiny_shakespeare()
     tokenizer = CharTokenizer(text)
     ids = torch.tensor(tokenizer.encode(text))
-    known = set(GPTConfig().to_dict())
-    shape = GPTConfig.preset(preset, **{w: v for w, v in words.items() if w in known})
-    rest = {w: v for w, v in words.items() if w not in known}
-    config = TrainConfig.preset(preset, **{"seed": seed, "eval_every": 10**6} | rest)
+    shape, config = configs(preset, {"seed": seed, "eval_every": 10**6} | words)
     model = untrained(shape, seed)
     *_, last = train(model, ids, config)
     result = key | {
@@ -150,16 +154,16 @@ def tables(done: list[dict[str, Any]]) -> dict[str, str]:
         "|---|---:|---:|---:|---:|",
         *rows,
     ]
-    parts = {"headline": headline, "ablation": ablation}
-    foot = {
-        kind: "; ".join(sorted({f"{one['date']}: {one['machine']}" for one in done
-                                if one["kind"] == kind}))
-        for kind in parts
-    }  # fmt: skip
     return {
-        f"recipe-{kind}.md": "\n".join([*lines, "", f"Measured on {foot[kind]}.", ""])
-        for kind, lines in parts.items()
+        "recipe-headline.md": "\n".join([*headline, "", measured(done, "headline"), ""]),
+        "recipe-ablation.md": "\n".join([*ablation, "", measured(done, "ablation"), ""]),
     }
+
+
+def measured(done: list[dict[str, Any]], kind: str) -> str:
+    """When, and on which machines."""
+    places = {f"{one['date']}: {one['machine']}" for one in done if one["kind"] == kind}
+    return f"Measured on {'; '.join(sorted(places))}."
 
 
 def write_tables() -> None:
