@@ -11,7 +11,8 @@ masks, and kernels that never build the weights (FlashAttention).
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from gptedu.dropout import dropout as drop
 
 
 def causal_mask(
@@ -65,8 +66,7 @@ def attention(
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
     weights = scores.softmax(dim=-1)
-    dropped = F.dropout(weights, dropout) if dropout else weights
-    return dropped @ v, weights
+    return (drop(weights, dropout) if dropout else weights) @ v, weights
 
 
 class Head(nn.Module):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gptedu.cache import LayerCache
 from gptedu.config import GPTConfig
+from gptedu.dropout import Dropout
 from gptedu.mlp import GATED, MLP, GatedMLP
 from gptedu.multihead import MultiHeadAttention
 from gptedu.norm import LayerNorm, RMSNorm
@@ -35,7 +36,7 @@ class Block(nn.Module):
         self.attention = MultiHeadAttention(config)
         self.mlp_norm = make_norm(config)
         self.mlp = GatedMLP(config) if config.mlp in GATED else MLP(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm_position == "pre"
 
     def forward(

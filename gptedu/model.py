@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gptedu.block import Block, make_norm
 from gptedu.cache import KVCache
 from gptedu.config import GPTConfig
+from gptedu.dropout import Dropout
 from gptedu.embedding import LearnedPositions, SinusoidalPositions, TokenEmbedding
 
 RESIDUAL = ("attention.output.weight", "mlp.down.weight")  # what writes into the stream
@@ -34,7 +35,7 @@ class GPT(nn.Module):
         positions = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions}
         position = positions.get(config.position)
         self.position_embedding = position(config.context_length, C) if position else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
         self.final_norm = make_norm(config) if config.norm_position == "pre" else nn.Identity()
         self.head = nn.Linear(C, V, bias=config.bias and not config.tie_embeddings)

@@ -7,7 +7,8 @@
 
 AdamW scales each number by itself. Muon treats a matrix as a whole: it replaces the singular
 values of the momentum by ones (nearly: five Newton-Schulz iterations in bf16), so that every
-direction moves.
+direction moves. It is written out here, because `torch.optim.Muon` takes one matrix after another:
+with matrices as small as ours that was a third of a whole training step.
 
 Chapter 9. AdamW: Loshchilov & Hutter 2019, algorithm 2. Warm-up: Goyal et al. 2017, section 2.2.
 Cosine: Loshchilov & Hutter 2017, without its restarts. Muon: Jordan et al. 2024.
@@ -15,9 +16,11 @@ Left out: the inverse-square-root schedule of Vaswani et al. 2017, section 5.3.
 """
 
 import math
+from collections import defaultdict
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from gptedu.config import TrainConfig
 
@@ -54,18 +57,66 @@ def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Para
     return matrices, rest
 
 
+def orthogonal(matrices: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
+    """Each matrix with its singular values replaced by some between 0.68 and 1.21, in bf16.
+
+    Five times X <- a X + (b A + c A^2) X with A = X X^T: it bends every singular value s of X to
+    a s + b s^3 + c s^5, and leaves the directions alone. The three numbers are Jordan's: they let
+    values swing about 1, and bring small ones up fast. (Under 0.3 % of the whole: not all the way.)
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT.bfloat16() if tall else matrices.bfloat16()  # the smaller X X^T of the two
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)  # now no singular value is above 1
+    for _ in range(5):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Moves matrices along their orthogonalised momentum; those of one shape are taken together.
+
+    The step of a matrix with more rows than columns is longer by sqrt(rows / columns), so that the
+    outputs of all matrices change alike.
+    """
+
+    def __init__(
+        self, matrices: list[nn.Parameter], lr: float, weight_decay: float, momentum: float = 0.95
+    ) -> None:
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every matrix that has a gradient."""
+        for group in self.param_groups:
+            same: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+            for matrix in group["params"]:
+                if (gradient := matrix.grad) is not None:
+                    ahead = self._look_ahead(matrix, gradient, group["momentum"])
+                    same[matrix.shape].append((matrix, ahead))
+            shrink = 1 - group["lr"] * group["weight_decay"]
+            for (rows, columns), pairs in same.items():
+                ways = orthogonal(torch.stack([ahead for _, ahead in pairs]))
+                rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+                for (matrix, _), way in zip(pairs, ways, strict=True):
+                    matrix.mul_(shrink).add_(way, alpha=-rate)
+
+    def _look_ahead(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
+        """Nesterov's momentum: the running mean as it will be if this gradient comes again."""
+        state = self.state[matrix]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        mean: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        return gradient.lerp(mean, momentum)
+
+
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """AdamW alone, or Muon for the blocks' matrices and AdamW for the rest."""
     matrices, rest = parameter_groups(model)
     optimizers: list[torch.optim.Optimizer]
     if config.optimizer == "muon":
-        muon = torch.optim.Muon(
-            matrices,
-            lr=config.muon_lr,
-            momentum=0.95,
-            weight_decay=config.weight_decay,
-            adjust_lr_fn="original",
-        )
+        muon = Muon(matrices, config.muon_lr, config.weight_decay)
         optimizers = [muon, torch.optim.AdamW(rest, config.lr, config.betas, weight_decay=0.0)]
     else:
         groups = [

@@ -26,6 +26,7 @@ LADDER = [
     ("bricks", ["corpus", "batches"]),
     ("bricks", ["embedding"]),
     ("bricks", ["rope"]),
+    ("bricks", ["dropout"]),
     ("bricks", ["attention"]),
     ("bricks", ["norm", "mlp"]),
     ("bricks", ["cache", "loss"]),
@@ -50,7 +51,7 @@ HEIGHT = {name: row for row, (_, names) in enumerate(LADDER) for name in names}
 FLOOR = {name: floor for floor, names in LADDER for name in names}
 
 # Lines of code, without blank lines, comments and docstrings. Past that, say it more simply.
-BUDGET = {"model": 2_650, "plots and widgets": 1_040, "check": 3_200, "JavaScript": 4_050}
+BUDGET = {"model": 2_700, "plots and widgets": 1_040, "check": 3_200, "JavaScript": 4_050}
 
 # Imports that stand inside a function, because most readers never need what they load.
 OPTIONAL = {("hub", "huggingface_hub"), ("parallel", "torch")}

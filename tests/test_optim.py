@@ -1,8 +1,10 @@
 """Schedules against values worked out by hand; AdamW against Loshchilov & Hutter's formula written
-with plain numbers; Muon against the singular values that its update must have.
+with plain numbers; Muon against torch's, bit for bit, and against the singular values that its
+update must have.
 """
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -10,7 +12,14 @@ from torch import nn
 
 from gptedu.config import GPTConfig, TrainConfig
 from gptedu.model import GPT
-from gptedu.optim import learning_rate, make_optimizers, parameter_groups, set_learning_rate
+from gptedu.optim import (
+    Muon,
+    learning_rate,
+    make_optimizers,
+    orthogonal,
+    parameter_groups,
+    set_learning_rate,
+)
 
 TINY = GPTConfig.preset("tiny")
 
@@ -119,10 +128,63 @@ def test_muon_moves_every_direction_alike() -> None:
         assert values.max() < 1.3
 
 
+SHAPES = [(16, 16), (48, 16), (16, 40), (16, 16), (48, 16), (1, 5)]
+
+
+def two_alike() -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    ours = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+    return ours, [nn.Parameter(matrix.detach().clone()) for matrix in ours]
+
+
+def step_alike(
+    ours: list[nn.Parameter],
+    theirs: list[nn.Parameter],
+    optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer],
+) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        mine.grad = torch.randn_like(mine)
+        other.grad = mine.grad.clone()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def test_muon_takes_the_steps_of_torchs_and_goes_on_where_it_stopped() -> None:
+    ours, theirs = two_alike()
+    words = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9}
+    muon = Muon(ours, **words)
+    torchs = torch.optim.Muon(theirs, **words, adjust_lr_fn="original")
+    for _ in range(4):
+        step_alike(ours, theirs, (muon, torchs))
+    assert all(mine.equal(other) for mine, other in zip(ours, theirs, strict=True))
+    again = Muon(ours, **words)
+    again.load_state_dict({**again.state_dict(), "state": deepcopy(torchs.state_dict()["state"])})
+    step_alike(ours, theirs, (again, torchs))
+    assert all(mine.equal(other) for mine, other in zip(ours, theirs, strict=True))
+
+
+def test_muon_leaves_a_matrix_without_gradient() -> None:
+    ours, before = two_alike()
+    ours[1].grad = torch.randn_like(ours[1])
+    Muon(ours, lr=0.1, weight_decay=0.1).step()
+    moved = [not mine.equal(old) for mine, old in zip(ours, before, strict=True)]
+    assert moved == [False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 24, 8), (2, 8, 24)])
+def test_orthogonal_keeps_the_directions(shape: tuple[int, int, int]) -> None:
+    matrices = torch.randn(shape) * 1e-3
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    found = u.mT @ orthogonal(matrices).float() @ v.mT
+    torch.testing.assert_close(
+        found, torch.diag_embed(found.diagonal(dim1=1, dim2=2)), atol=0.05, rtol=0
+    )
+    assert found.diagonal(dim1=1, dim2=2).max() < 1.3
+
+
 def test_muon_follows_the_schedule_of_adamw() -> None:
     config = TrainConfig(optimizer="muon", lr=0.01, muon_lr=0.04, min_lr=0.001, warmup=2, steps=9)
     optimizers = make_optimizers(GPT(TINY), config)
-    assert isinstance(optimizers[0], torch.optim.Muon)
+    assert isinstance(optimizers[0], Muon)
     for step in range(9):
         set_learning_rate(optimizers, config, step)
         muon, adamw = (optimizer.param_groups[0]["lr"] for optimizer in optimizers)
