@@ -62,9 +62,9 @@ def attention(
         The mixed values, and the weights: each row sums to 1 (before dropout).
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = q @ k.transpose(-2, -1) * scale  # (B,H,T,S)
+    scores = q * scale @ k.transpose(-2, -1)  # (B,H,T,S); scaling q is less work than scaling them
     if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
+        scores.masked_fill_(~mask, float("-inf"))
     weights = scores.softmax(dim=-1)
     return (drop(weights, dropout) if dropout else weights) @ v, weights
 

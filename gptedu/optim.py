@@ -117,13 +117,14 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.O
     optimizers: list[torch.optim.Optimizer]
     if config.optimizer == "muon":
         muon = Muon(matrices, config.muon_lr, config.weight_decay)
-        optimizers = [muon, torch.optim.AdamW(rest, config.lr, config.betas, weight_decay=0.0)]
+        groups = [{"params": rest, "weight_decay": 0.0}]
+        optimizers = [muon, torch.optim.AdamW(groups, config.lr, config.betas, fused=True)]
     else:
         groups = [
             {"params": matrices, "weight_decay": config.weight_decay},
             {"params": rest, "weight_decay": 0.0},
         ]
-        optimizers = [torch.optim.AdamW(groups, config.lr, config.betas)]
+        optimizers = [torch.optim.AdamW(groups, config.lr, config.betas, fused=True)]
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]  # the peak, named as torch's schedulers name it

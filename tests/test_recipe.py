@@ -57,6 +57,41 @@ def test_every_variation_has_every_seed():
         assert seeds == set(recipe.ABLATION_SEEDS), name
 
 
+HEADLINES = [one for one in RESULTS if one["kind"] == "headline"]
+
+
+@pytest.mark.parametrize("one", HEADLINES, ids=lambda one: f"{one['name']}-{one['seed']}")
+def test_a_headline_has_the_curve_that_leads_to_its_loss(one):
+    steps, seconds, losses = zip(*one["curve"], strict=True)
+    assert (steps[-1], seconds[-1], losses[-1]) == (
+        one["steps"], one["seconds"], one["validation_loss"],
+    )  # fmt: skip
+    assert len(steps) >= 12
+    assert list(steps) == sorted(steps)
+    assert list(seconds) == sorted(seconds)
+    assert losses[0] == pytest.approx(4.174, abs=0.001)  # ln 65: a head of zeros
+
+
+def test_the_figure_shows_every_goal_and_is_on_the_page():
+    found = recipe.curves(RESULTS)
+    ran = {one["name"] for one in HEADLINES}
+    assert found["minutes"].keys() == found["losses"].keys() == ran
+    assert "figures/recipe-curve.svg" in (BOOK / "benchmarks.md").read_text("utf-8")
+    assert (BOOK / "figures" / "recipe-curve.svg").read_text("utf-8").startswith("<?xml")
+
+
+def test_the_figure_takes_the_run_of_median_loss():
+    one = {"kind": "headline", "name": "two-minutes"}
+    made = [
+        one | {"validation_loss": loss, "curve": [[0, 0.0, 4.17], [9, 60.0, loss]]}
+        for loss in (1.6, 1.4, 1.5)
+    ]
+    assert recipe.curves(made) == {
+        "minutes": {"two-minutes": [1.0]},
+        "losses": {"two-minutes": [1.5]},
+    }
+
+
 def test_variations_have_equal_tokens():
     tokens = {one["tokens"] for one in RESULTS if one["kind"] == "ablation"}
     assert len(tokens) == 1

@@ -2,7 +2,7 @@
 
     python book/_tools/recipe.py headline NAME --seed 1      one run, compilation included
     python book/_tools/recipe.py ablation [NAME ...]         short runs, one word changed in each
-    python book/_tools/recipe.py table                       the tables that the page includes
+    python book/_tools/recipe.py table                       the page's tables and its figure
 
 Results are added to book/recipe.json; a run that is there is not done again. Losses are those of
 the last weights, on the whole validation split of Tiny Shakespeare, in windows side by side.
@@ -16,24 +16,27 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import torch
 
-from gptedu import CharTokenizer, GPTConfig, TrainConfig, corpus, train
+from gptedu import CharTokenizer, GPTConfig, TrainConfig, corpus, plots, train
 from gptedu.recording import machine
 from gptedu.seeds import untrained
 
 BOOK = Path(__file__).parents[1]
 RESULTS = BOOK / "recipe.json"
 
-QUICK = {"mlp": "swiglu", "d_ff": 344, "n_head": 2}  # about as many weights as the preset
+# About as many weights as the preset.
+QUICK = {"mlp": "swiglu", "d_ff": 344, "n_head": 2}
 # name -> (goal in nats, minutes, preset, words that differ from the preset)
 HEADLINES: dict[str, tuple[float, int, str, dict[str, Any]]] = {
     "two-minutes": (1.4937, 2, "shakespeare-mini", QUICK | {"steps": 1250}),
-    "four-minutes": (1.4697, 4, "shakespeare-mini", QUICK | {"steps": 2300}),
+    "four-minutes": (1.4697, 4, "shakespeare-mini", QUICK | {"steps": 2200}),
 }
 
 # label -> words that differ from the preset shakespeare-mini, ABLATION_STEPS steps, eager
@@ -101,15 +104,19 @@ def run(kind: str, name: str, preset: str, words: dict[str, Any], seed: int) -> 
     text = corpus.tiny_shakespeare()
     tokenizer = CharTokenizer(text)
     ids = torch.tensor(tokenizer.encode(text))
-    shape, config = configs(preset, {"seed": seed, "eval_every": 10**6} | words)
+    looks = 12 if kind == "headline" else 1
+    shape, config = configs(preset, {"seed": seed} | words)
+    config = replace(config, eval_every=config.steps // looks)
     model = untrained(shape, seed)
-    *_, last = train(model, ids, config)
+    records = [record for record in train(model, ids, config) if record.val_loss]
+    last = records[-1]
     result = key | {
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": config.steps,
         "tokens": last.tokens,
         "validation_loss": round(last.val_loss or 0.0, 4),
         "seconds": round(last.seconds, 1),
+        "curve": [[one.step, round(one.seconds, 1), round(one.val_loss, 4)] for one in records],
         "machine": machine(),
         "date": datetime.now(UTC).date().isoformat(),
     }
@@ -166,10 +173,40 @@ def measured(done: list[dict[str, Any]], kind: str) -> str:
     return f"Measured on {'; '.join(sorted(places))}."
 
 
+def curves(done: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Of each headline the run of median loss: minutes and losses, from where they are near."""
+    found: dict[str, dict[str, list[float]]] = {"minutes": {}, "losses": {}}
+    for name in HEADLINES:
+        runs = [one for one in done if (one["kind"], one["name"]) == ("headline", name)]
+        runs.sort(key=lambda one: one["validation_loss"])
+        if runs:
+            curve = [point for point in runs[(len(runs) - 1) // 2]["curve"] if point[2] < 1.8]
+            found["minutes"][name] = [seconds / 60 for _, seconds, _ in curve]
+            found["losses"][name] = [loss for *_, loss in curve]
+    return found
+
+
+def draw_curves(file: Path) -> None:
+    """The figure of the page, without a date, so that it changes only when a result does."""
+    found = curves(results())
+    plots.curve(
+        found["minutes"],
+        found["losses"],
+        levels={f"goal {goal:.4f}": goal for goal, *_ in HEADLINES.values()},
+        points=True,
+        xlabel="minutes of training, compilation included",
+        ylabel="validation loss (nats)",
+        xscale="log",
+    )
+    plt.rcParams["svg.hashsalt"] = "recipe"
+    plt.savefig(file, bbox_inches="tight", metadata={"Date": None})
+
+
 def write_tables() -> None:
     """Put them where the page includes them."""
     for name, content in tables(results()).items():
         (BOOK / "figures" / name).write_text(content, "utf-8")
+    draw_curves(BOOK / "figures" / "recipe-curve.svg")
 
 
 if __name__ == "__main__":
