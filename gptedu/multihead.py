@@ -87,7 +87,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         C, H, K, D = config.d_model, config.n_head, config.n_kv_head, config.head_dim
-        self.n_head, self.n_kv_head = H, K
+        self.n_head, self.n_kv_head, self.dropout = H, K, config.dropout
         self.query = nn.Linear(C, H * D, bias=config.qkv_bias)
         self.key = nn.Linear(C, K * D, bias=config.qkv_bias)
         self.value = nn.Linear(C, K * D, bias=config.qkv_bias)
@@ -122,7 +122,6 @@ class MultiHeadAttention(nn.Module):
                     f"kernel={self.kernel!r} is not known; choose one of {KERNELS} or None"
                 )
             return getattr(self, self.kernel)
-        training = torch.is_grad_enabled() and q.device.type == "cpu"
-        dropout = self.training and self.fused.dropout > 0
-        slow = training and (dropout or torch.is_autocast_enabled("cpu"))
-        return self.explicit if slow else self.fused
+        slow = torch.is_autocast_enabled("cpu") or (self.training and self.dropout > 0)
+        trains_on_cpu = torch.is_grad_enabled() and q.device.type == "cpu"
+        return self.explicit if trains_on_cpu and slow else self.fused
