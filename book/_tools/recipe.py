@@ -196,7 +196,6 @@ def draw_curves(file: Path) -> None:
         points=True,
         xlabel="minutes of training, compilation included",
         ylabel="validation loss (nats)",
-        xscale="log",
     )
     plt.rcParams["svg.hashsalt"] = "recipe"
     plt.savefig(file, bbox_inches="tight", metadata={"Date": None})
