@@ -114,17 +114,13 @@ class Muon(torch.optim.Optimizer):
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """AdamW alone, or Muon for the blocks' matrices and AdamW for the rest."""
     matrices, rest = parameter_groups(model)
-    optimizers: list[torch.optim.Optimizer]
+    groups = [{"params": rest, "weight_decay": 0.0}]
+    optimizers: list[torch.optim.Optimizer] = []
     if config.optimizer == "muon":
-        muon = Muon(matrices, config.muon_lr, config.weight_decay)
-        groups = [{"params": rest, "weight_decay": 0.0}]
-        optimizers = [muon, torch.optim.AdamW(groups, config.lr, config.betas, fused=True)]
+        optimizers.append(Muon(matrices, config.muon_lr, config.weight_decay))
     else:
-        groups = [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": rest, "weight_decay": 0.0},
-        ]
-        optimizers = [torch.optim.AdamW(groups, config.lr, config.betas, fused=True)]
+        groups.insert(0, {"params": matrices, "weight_decay": config.weight_decay})
+    optimizers.append(torch.optim.AdamW(groups, config.lr, config.betas, fused=True))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]  # the peak, named as torch's schedulers name it
