@@ -25,6 +25,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from gptedu import CharTokenizer, GPTConfig, TrainConfig, corpus, plots, train
+from gptedu.notebook import STYLE
 from gptedu.recording import machine
 from gptedu.seeds import untrained
 
@@ -33,11 +34,16 @@ RESULTS = BOOK / "recipe.json"
 
 # About as many weights as the preset.
 QUICK = {"mlp": "swiglu", "d_ff": 344, "n_head": 2}
+# Wider than the preset, and with dropout: it reads the text six times.
+LONG = {"mlp": "swiglu", "d_ff": 688, "d_model": 256, "n_head": 4, "dropout": 0.1}
 # name -> (goal in nats, minutes, preset, words that differ from the preset)
 HEADLINES: dict[str, tuple[float, int, str, dict[str, Any]]] = {
     "two-minutes": (1.4937, 2, "shakespeare-mini", QUICK | {"steps": 1250}),
     "four-minutes": (1.4697, 4, "shakespeare-mini", QUICK | {"steps": 2200}),
+    "thirty-minutes": (1.41, 30, "shakespeare", LONG | {"steps": 3000}),
 }
+
+MINUTES = (1, 2, 4, 8, 15, 30)  # marked in the figure
 
 # label -> words that differ from the preset shakespeare-mini, ABLATION_STEPS steps, eager
 ABLATION_STEPS = 256
@@ -108,15 +114,16 @@ def run(kind: str, name: str, preset: str, words: dict[str, Any], seed: int) -> 
     shape, config = configs(preset, {"seed": seed} | words)
     config = replace(config, eval_every=config.steps // looks)
     model = untrained(shape, seed)
-    records = [record for record in train(model, ids, config) if record.val_loss]
-    last = records[-1]
+    records = list(train(model, ids, config))
+    looked, last = [record for record in records if record.val_loss], records[-1]
     result = key | {
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": config.steps,
         "tokens": last.tokens,
         "validation_loss": round(last.val_loss or 0.0, 4),
+        "training_loss": round(statistics.mean(one.loss for one in records[-100:]), 4),
         "seconds": round(last.seconds, 1),
-        "curve": [[one.step, round(one.seconds, 1), round(one.val_loss, 4)] for one in records],
+        "curve": [[one.step, round(one.seconds, 1), round(one.val_loss, 4)] for one in looked],
         "machine": machine(),
         "date": datetime.now(UTC).date().isoformat(),
     }
@@ -125,20 +132,28 @@ def run(kind: str, name: str, preset: str, words: dict[str, Any], seed: int) -> 
     print(result, flush=True)
 
 
+def by_name(done: list[dict[str, Any]], kind: str) -> dict[str, list[dict[str, Any]]]:
+    """The runs of one kind, those of a name together, the lowest loss first."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for one in sorted(done, key=lambda one: one["validation_loss"]):
+        if one["kind"] == kind:
+            groups[one["name"]].append(one)
+    return groups
+
+
+def losses(runs: list[dict[str, Any]]) -> list[float]:
+    """One of each run."""
+    return [one["validation_loss"] for one in runs]
+
+
 def tables(done: list[dict[str, Any]]) -> dict[str, str]:
     """Markdown by file name: medians over the seeds."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for one in done:
-        groups[one["kind"], one["name"]].append(one)
-
-    def losses(kind: str, name: str) -> list[float]:
-        return sorted(one["validation_loss"] for one in groups[kind, name])
-
+    headlines, ablations = by_name(done, "headline"), by_name(done, "ablation")
     rows = []
     for name, (goal, minutes, *_) in HEADLINES.items():
-        if runs := groups["headline", name]:
+        if runs := headlines[name]:
             seconds = statistics.median(one["seconds"] for one in runs)
-            found = losses("headline", name)
+            found = losses(runs)
             each = ", ".join(f"{loss:.4f}" for loss in found)
             rows.append(
                 f"| {goal:.4f} in {minutes} min | {runs[0]['parameters']:,} | {runs[0]['steps']:,} "
@@ -149,10 +164,10 @@ def tables(done: list[dict[str, Any]]) -> dict[str, str]:
         "|---|---:|---:|---:|---|---:|",
         *rows,
     ]
-    base = losses("ablation", "the recipe")
+    base = losses(ablations["the recipe"])
     rows = []
     for name in ABLATIONS:
-        if found := losses("ablation", name):
+        if found := losses(ablations[name]):
             median, spread = statistics.median(found), found[-1] - found[0]
             more = median - statistics.median(base)
             rows.append(f"| {name} | {median:.3f} | {more:+.3f} | {spread:.3f} | {len(found)} |")
@@ -176,10 +191,9 @@ def measured(done: list[dict[str, Any]], kind: str) -> str:
 def curves(done: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
     """Of each headline the run of median loss: minutes and losses, from where they are near."""
     found: dict[str, dict[str, list[float]]] = {"minutes": {}, "losses": {}}
+    headlines = by_name(done, "headline")
     for name in HEADLINES:
-        runs = [one for one in done if (one["kind"], one["name"]) == ("headline", name)]
-        runs.sort(key=lambda one: one["validation_loss"])
-        if runs:
+        if runs := headlines[name]:
             curve = [point for point in runs[(len(runs) - 1) // 2]["curve"] if point[2] < 1.8]
             found["minutes"][name] = [seconds / 60 for _, seconds, _ in curve]
             found["losses"][name] = [loss for *_, loss in curve]
@@ -188,15 +202,19 @@ def curves(done: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
 
 def draw_curves(file: Path) -> None:
     """The figure of the page, without a date, so that it changes only when a result does."""
+    plt.style.use(STYLE)
     found = curves(results())
     plots.curve(
         found["minutes"],
         found["losses"],
         levels={f"goal {goal:.4f}": goal for goal, *_ in HEADLINES.values()},
         points=True,
+        xscale="log",
         xlabel="minutes of training, compilation included",
         ylabel="validation loss (nats)",
     )
+    plt.minorticks_off()
+    plt.xticks(MINUTES, [*map(str, MINUTES)])
     plt.rcParams["svg.hashsalt"] = "recipe"
     plt.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
