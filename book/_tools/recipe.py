@@ -157,7 +157,7 @@ def tables(done: list[dict[str, Any]]) -> dict[str, str]:
             each = ", ".join(f"{loss:.4f}" for loss in found)
             rows.append(
                 f"| {goal:.4f} in {minutes} min | {runs[0]['parameters']:,} | {runs[0]['steps']:,} "
-                f"| {statistics.median(found):.4f} | {each} | {seconds:.0f} s |"
+                f"| {statistics.median(found):.4f} | {each} | {seconds:,.0f} s |"
             )
     headline = [
         "| goal | weights | steps | median loss | each seed | median time |",
