@@ -1,11 +1,11 @@
-"""Put the training of the tutorial's own recipe among the book's runs, as far as it has come.
+r"""Put the training of the tutorial's own recipe among the book's runs, as far as it has come.
 
-    python -m gptedu train --preset tutorial --corpus tiny-shakespeare --out runs/tutorial \\
+    python -m gptedu train --preset tutorial --corpus tiny-shakespeare --out runs/tutorial \
         --set precision=bf16 eval_every=100 eval_batches=10 save_every=50 --record
     python book/_tools/record_tutorial.py runs/tutorial
 
-All of its 5,000 steps take hours on two cores. Ctrl-C stops the first command, and the same command
-goes on from there.
+All of its 5,000 steps take hours on two cores. Ctrl-C stops the first command, here after step
+1,000, and the same command goes on from there. The second one replaces the book's run.
 """
 
 import sys
