@@ -200,10 +200,10 @@ def curves(done: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def draw_curves(file: Path) -> None:
+def draw_curves(done: list[dict[str, Any]], file: Path) -> None:
     """The figure of the page, without a date, so that it changes only when a result does."""
     plt.style.use(STYLE)
-    found = curves(results())
+    found = curves(done)
     plots.curve(
         found["minutes"],
         found["losses"],
@@ -221,9 +221,10 @@ def draw_curves(file: Path) -> None:
 
 def write_tables() -> None:
     """Put them where the page includes them."""
-    for name, content in tables(results()).items():
+    done = results()
+    for name, content in tables(done).items():
         (BOOK / "figures" / name).write_text(content, "utf-8")
-    draw_curves(BOOK / "figures" / "recipe-curve.svg")
+    draw_curves(done, BOOK / "figures" / "recipe-curve.svg")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,9 @@ import sys
 from pathlib import Path
 
 from record_runs import store
+from ship import command
 
 from gptedu import recording
-
-COMMAND = (
-    "python -m gptedu train --preset tutorial --corpus tiny-shakespeare --out runs/tutorial "
-    "--set precision=bf16 eval_every=100 eval_batches=10 save_every=50 --record"
-)
 
 
 def main(folder: Path) -> None:
@@ -32,8 +28,9 @@ def main(folder: Path) -> None:
         f"{training['batch_size'] * model['context_length']:,} characters a step."
     )
     ended = f"Stopped after {minutes:.0f} minutes, at step {step:,} of {steps:,}."
-    words = {"name": "tutorial", "title": "The tutorial's recipe", "command": COMMAND}
-    print(store(recording.condense(record, about=about, ended=ended, **words)))
+    words = {"name": "tutorial", "title": "The tutorial's recipe", "about": about, "ended": ended}
+    again = command("tutorial", model | training, Path("runs/tutorial")) + " --record"
+    print(store(recording.condense(record, command=again, **words)))
 
 
 if __name__ == "__main__":
